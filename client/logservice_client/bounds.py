@@ -9,53 +9,53 @@ from logservice_wire.bounds import BLOCK_BYTES_MAX, SESSION_WINDOW
 # --- appending ---------------------------------------------------------------------------------
 
 MERGE_BYTES_MAX: Final = 1024 * 1024
-"""Value bytes of a block made of several callers' records: long enough that the cost per block is
-nothing per byte, short enough that a block's latency stays a few milliseconds."""
+"""Value bytes of a block that is made of several callers' records. It is long enough that the cost
+of a block is little for each byte, and short enough that a block takes a few milliseconds."""
 
 MERGE_RECORDS_MAX: Final = 50_000
-"""Records of such a block."""
+"""Records of a block that is made of several callers' records."""
 
 MERGE_SPAN_S: Final = 0.25
 """Callers whose deadlines lie further apart do not share a block: a block has one deadline."""
 
 NATURAL_BLOCKS_INFLIGHT_MAX: Final = 2
-"""Blocks in flight beyond which small ones wait and merge. One would leave the server idle while
-the client makes the next block; more make the blocks smaller for nothing."""
+"""With so many blocks in flight, small ones wait and merge. With one, the server would be idle
+while the client makes the next block; with more, blocks would be smaller for nothing."""
 
 FULL_BLOCK_BYTES: Final = 64 * 1024
 """A block of this size gains nothing by waiting for more records; it goes at once."""
 
 BLOCKS_INFLIGHT_MAX: Final = SESSION_WINDOW // 2
-"""Blocks without an ack. Half the window, so that a resend can never be older than what the
+"""Blocks without an ack. It is half the window, so that a resend is never older than what the
 session remembers."""
 
 BYTES_INFLIGHT_MAX: Final = 16 * 1024 * 1024
-"""Bytes without an ack; one block always goes."""
+"""Bytes without an ack. One block may always be sent."""
 
 MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Blocks in one message of the stream; one larger block goes alone."""
+"""Bytes of the blocks in one message of the stream. A larger block is a message of its own."""
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of records that wait in one shard's queue; beyond it `append` waits for room first."""
+"""Bytes of records that wait in one shard's queue. When it is full, `append` waits for room."""
 
 WAITING_RECORDS_MAX: Final = 1_000_000
-"""Records that wait in that queue: small records cost more as objects than as bytes."""
+"""Records that wait in one shard's queue: small ones cost more as objects than as bytes."""
 
 # --- time --------------------------------------------------------------------------------------
 
 TIMEOUT_DEFAULT_S: Final = 30.0
-"""The timeout of a call that names none: as long as several elections."""
+"""The timeout of a call that names none. It is as long as several elections."""
 
 CONNECT_STAGGER_S: Final = 0.3
 """After this long without a connection the next address is tried beside it (RFC 8305: 250 ms)."""
 
 ATTEMPT_TIMEOUT_S: Final = 2.0
-"""Timeout of the first attempt of a call that may be repeated elsewhere; doubles each time."""
+"""Timeout of the first attempt of a call that may be repeated elsewhere. It doubles each time."""
 
 STALL_TIMEOUT_S: Final = 1.5
-"""Without any ack for this long the append stream is taken to another replica; doubles each time,
-up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A resend is harmless,
-and a leader that is frozen rather than dead is noticed by nothing else."""
+"""After this long without any ack the append stream moves to another replica. The time doubles with
+each move, up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A resend is
+harmless, and nothing else notices a leader that is frozen rather than dead."""
 
 STALL_TIMEOUT_MAX_S: Final = 24.0
 """The stall timeout doubles up to this."""
@@ -71,28 +71,28 @@ FAILED_ADDRESS_S: Final = 2.0
 """How long an address that did not connect is tried after all others."""
 
 UNREADY_ADDRESS_S: Final = 0.2
-"""How long a store that answered, but cannot serve the shard right now, is tried last."""
+"""How long a store that answered but cannot serve the shard now is tried after all others."""
 
 TLS_RELOAD_S: Final = 2.0
-"""How often the files of certificates are looked at: three stat calls."""
+"""How often the client looks at the files of its certificates, with three calls of stat."""
 
 CHANNEL_RENEW_S: Final = 5.0
-"""A channel with new certificates that does not connect for so long takes over all the same."""
+"""A channel with new certificates takes over after this long even if it has not connected."""
 
 CHANNEL_RETIRE_S: Final = 60.0
-"""Calls under way on a channel with old certificates may go on for so long."""
+"""How long calls that are under way on a channel with old certificates may go on."""
 
 ROUTE_REFRESH_S: Final = 1.0
 """Least time between two questions to HAKeeper about the same shard."""
 
 HALTED_REPLICAS_MAX: Final = 3
-"""A call gives up after so many replicas said that their data cannot be trusted."""
+"""A call gives up when so many replicas have said that their data cannot be trusted."""
 
 # --- connections -------------------------------------------------------------------------------
 
 GRPC_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Largest message in either direction; well above the largest answer to Read (16 MiB and one
-block)."""
+"""Largest message in either direction. It is well above the largest answer to Read, which is 16 MiB
+and one block."""
 
 KEEPALIVE_TIME_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
@@ -102,8 +102,8 @@ KEEPALIVE_TIMEOUT_MS: Final = 5_000
 RECONNECT_BACKOFF_FIRST_MS: Final = 100
 RECONNECT_BACKOFF_MAX_MS: Final = 1_000
 RECONNECT_BACKOFF_MIN_MS: Final = 2_000
-"""gRPC's own pace per address; choosing another address is ours and faster. The least is also how
-long it lets one attempt to connect take."""
+"""How gRPC paces its attempts at one address. The client chooses another address sooner. The least
+is also the time that gRPC gives one attempt to connect."""
 
 assert FULL_BLOCK_BYTES <= MERGE_BYTES_MAX <= BLOCK_BYTES_MAX // 2
 assert 0 < NATURAL_BLOCKS_INFLIGHT_MAX <= BLOCKS_INFLIGHT_MAX <= SESSION_WINDOW

@@ -1,7 +1,8 @@
 """Limits that client and server must agree on; `logservice.bounds` states the same numbers.
 
 They are repeated here because the client's distribution must not depend on the server's; a test
-holds the two equal. All are *hard*: blocks are replicated and on disk as the client sent them.
+holds the two equal. All of them are *hard*: a block is replicated and kept on disk as the client
+sent it.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ from dataclasses import dataclass
 from typing import Final
 
 BLOCK_RECORDS_MAX: Final = 1_000_000
-"""Records in a block. Bounds the offsets column at 4 MB."""
+"""Records in a block. It bounds the offsets column at 4 MB."""
 
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of a block with its header. A block is held whole in memory by everyone it passes."""
+"""Bytes of a block with its header. Everyone whom a block passes holds it whole in memory."""
 
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
-"""Bytes of one record: what fits a block of one."""
+"""Bytes of one record: as many as fit into a block of one record."""
 
 SESSION_WINDOW: Final = 64
 """Sequences of a session whose outcome the server remembers: the most that may be in flight."""
 
 NAME_BYTES_MAX: Final = 128
-"""Names of holds, writers' holders, shards."""
+"""Bytes of the name of a hold, of a shard, or of who holds the writer's epoch."""
 
 TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
-"""Largest range of one AllocateTimestamps."""
+"""Timestamps that one AllocateTimestamps may ask for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class NotLeader(LogServiceError):
 
 
 class ShardNotFound(LogServiceError):
-    """No replica of the shard on this store; metadata: shard."""
+    """This store has no replica of the shard; metadata: shard."""
 
     reason = Reason.SHARD_NOT_FOUND
     status = "NOT_FOUND"
@@ -114,7 +114,7 @@ class ShardNotFound(LogServiceError):
 
 
 class ShardExists(LogServiceError):
-    """A shard of that id or name exists; metadata: shard."""
+    """A shard with that id or name exists already; metadata: shard."""
 
     reason = Reason.SHARD_EXISTS
     status = "ALREADY_EXISTS"
@@ -123,7 +123,7 @@ class ShardExists(LogServiceError):
 
 
 class NotEnoughStores(LogServiceError):
-    """Fewer fitting stores than wanted replicas; metadata: wanted, available."""
+    """There are fewer fitting stores than wanted replicas; metadata: wanted, available."""
 
     reason = Reason.NOT_ENOUGH_STORES
     status = "FAILED_PRECONDITION"
@@ -159,7 +159,7 @@ class BeyondTail(LogServiceError):
 
 
 class StaleTruncate(LogServiceError):
-    """Not above the current truncation LSN; metadata: current."""
+    """The LSN is not above the current truncation LSN; metadata: current."""
 
     reason = Reason.STALE_TRUNCATE
     status = "FAILED_PRECONDITION"
@@ -177,7 +177,7 @@ class HoldRefused(LogServiceError):
 
 
 class WrongExpectedLsn(LogServiceError):
-    """The append did not land at expected_lsn; metadata: next."""
+    """The append would not get the LSN that it expects; metadata: next."""
 
     reason = Reason.WRONG_EXPECTED_LSN
     status = "FAILED_PRECONDITION"
@@ -195,8 +195,8 @@ class SequenceGap(LogServiceError):
 
 
 class SequenceReused(LogServiceError):
-    """The sequence was applied before, with another block; this one never is. metadata: lsn, of
-    the block that has the sequence.
+    """The session applied another block with this sequence, so this block never will be; metadata:
+    lsn (of the other block).
     """
 
     reason = Reason.SEQUENCE_REUSED
@@ -206,8 +206,8 @@ class SequenceReused(LogServiceError):
 
 
 class SessionExpired(LogServiceError):
-    """No session with this id and nonce is the caller's, or the sequence is older than its window;
-    never appended by this attempt.
+    """The caller has no session with this id and nonce, or the sequence is older than the session's
+    window. This attempt appends nothing; whether an earlier one did is not known any more.
     """
 
     reason = Reason.SESSION_EXPIRED
@@ -217,7 +217,7 @@ class SessionExpired(LogServiceError):
 
 
 class StaleEpoch(LogServiceError):
-    """Compare-and-swap on an epoch failed; metadata: epoch, holder."""
+    """The epoch is not the one that the request expects; metadata: epoch, holder."""
 
     reason = Reason.STALE_EPOCH
     status = "FAILED_PRECONDITION"
@@ -235,8 +235,8 @@ class Busy(LogServiceError):
 
 
 class DiskFull(LogServiceError):
-    """A quorum of the shard's disks is above the high-water mark: truncate or free space, then try
-    again; metadata: room_bytes (of the largest block they still take).
+    """A quorum of the shard's disks is above the high-water mark, until somebody truncates the log
+    or frees space; metadata: room_bytes (of the largest block that they still take).
     """
 
     reason = Reason.DISK_FULL
@@ -273,7 +273,7 @@ class UnknownOutcome(LogServiceError):
 
 
 class DeadlineExceeded(LogServiceError):
-    """The deadline passed first."""
+    """The deadline passed before there was an answer."""
 
     reason = Reason.DEADLINE
     status = "DEADLINE_EXCEEDED"
@@ -282,7 +282,7 @@ class DeadlineExceeded(LogServiceError):
 
 
 class NotReady(LogServiceError):
-    """Starting, without a leader, or shutting down."""
+    """The store is starting or shutting down, or the shard has no leader."""
 
     reason = Reason.NOT_READY
     status = "UNAVAILABLE"
@@ -309,7 +309,7 @@ class WrongCluster(LogServiceError):
 
 
 class Unauthenticated(LogServiceError):
-    """No accepted identity."""
+    """The caller has no identity that is accepted here."""
 
     reason = Reason.UNAUTHENTICATED
     status = "UNAUTHENTICATED"
@@ -318,7 +318,9 @@ class Unauthenticated(LogServiceError):
 
 
 class PermissionDenied(LogServiceError):
-    """The identity lacks the role; metadata: role, and owner of what belongs to another one."""
+    """The identity does not have the role, or acts on what belongs to another one; metadata: role,
+    owner.
+    """
 
     reason = Reason.PERMISSION_DENIED
     status = "PERMISSION_DENIED"

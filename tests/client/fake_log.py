@@ -138,7 +138,7 @@ class FakeLog:
         return lsn
 
     def put_gap(self, count: int, reason: int) -> None:
-        """LSNs without records, for a reason of any number."""
+        """Put LSNs without records, for a reason of any number."""
         self._add(count, b"", reason)  # type: ignore[arg-type]
 
     def read(self, lsn: int, max_bytes: int) -> log_pb2.ReadResponse:

@@ -131,7 +131,7 @@ class FakeCluster:
         )
 
     async def apply(self, append: Callable[[], Applied]) -> Applied:
-        """One append, with whatever fault is next in line."""
+        """Apply one append, with whatever fault is next in line."""
         self.blocks_seen += 1
         fault = self.faults.popleft() if self.faults else Fault()
         if fault.error is not None:
@@ -285,7 +285,9 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         waiting: asyncio.Queue[log_pb2.AppendStreamRequest.Block | None],
         context: Any,
     ) -> None:
-        """Like the real one: what is there goes into one commit; acks in order until a failure."""
+        """Serve as a store does: what is there goes into one commit, and acks leave in order until
+        a failure.
+        """
         finished = False
         while not finished:
             group = [await waiting.get()]
@@ -311,7 +313,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                     expected=block.expected_lsn,
                 )
                 if failure is not None:
-                    # Proposed before the failure was known: it may come to the log late.
+                    # It was proposed before the failure was known, and may come to the log late.
                     self.cluster.on_their_way.append(append)
                     continue
                 try:
@@ -456,7 +458,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
 
 
 async def serve(stores: int, commit_delay_ms: float, shards: int) -> None:
-    """Serve until cancelled; the first line printed is the endpoints."""
+    """Serve until cancelled. The first line that is printed names the endpoints."""
     cluster = await FakeCluster.start(stores, tuple(range(1, shards + 1)))
     cluster.commit_delay_s = commit_delay_ms / 1000
     print(",".join(cluster.endpoints), flush=True)
@@ -464,7 +466,7 @@ async def serve(stores: int, commit_delay_ms: float, shards: int) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Serve by command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stores", type=int, default=3)
     parser.add_argument("--shards", type=int, default=1)

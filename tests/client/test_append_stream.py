@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def silent_address() -> Iterator[str]:
-    """Where connections are taken and nothing is said, so that gRPC goes on connecting."""
+    """An address that takes connections and says nothing, so that gRPC goes on connecting."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -49,7 +49,7 @@ def batch() -> Batch:
 
 
 async def test_broken_off_before_the_call_was_sent(unsent: AppendStream) -> None:
-    """gRPC leaves a message that waits for such a call waiting for ever."""
+    """gRPC lets a message that waits for such a call wait for ever."""
     sending = asyncio.create_task(unsent.send([batch()]))
     await asyncio.sleep(0.05)
     assert not sending.done()
@@ -73,7 +73,7 @@ async def test_whoever_is_stopped_as_the_stream_is_broken_off_stops(unsent: Appe
 async def test_a_connection_that_is_lost_before_the_stream_begins(
     client: LogClient, silent_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client never appended again, and closing it did not end."""
+    """A client once never appended again after this, and its close never ended."""
     monkeypatch.setattr(appender_module, "STALL_TIMEOUT_S", 0.2)
     stream = ChannelPool.stream
     calls: list[str] = []

@@ -184,7 +184,9 @@ async def test_gaps_are_typed(client: LogClient, cluster: FakeCluster) -> None:
 async def test_a_gap_of_any_reason_is_read_past(
     client: LogClient, cluster: FakeCluster, number: int, reason: GapReason
 ) -> None:
-    """CORRUPT was not in the client's list, and every reader of such a log raised ValueError."""
+    """CORRUPT was once missing in the client's list, and every reader of such a log raised
+    ValueError.
+    """
     log = cluster.logs[1]
     shard = client.shard(1)
     await shard.append(b"a")

@@ -132,7 +132,7 @@ async def test_returned_batches_come_first_and_are_numbered_anew() -> None:
 
 
 async def test_a_batch_that_was_numbered_keeps_its_records() -> None:
-    """INV-BATCH-1: whether it is on its way or was returned, nothing is merged into it."""
+    """INV-BATCH-1: nothing is merged into a batch that is on its way, or that came back."""
     waiting = queue()
     waiting.put_record(b"a", 0, 1.0)
     sent = waiting.pop()
@@ -172,7 +172,7 @@ async def test_a_queue_is_crowded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) 
 async def in_flight(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, size: int, count: int
 ) -> list[int]:
-    """How many blocks, and how many bytes of them, were without an ack at the most."""
+    """The largest number of blocks, and of their bytes, that were ever without an ack."""
     cluster.commit_delay_s = 0.02
     most = [0, 0]
     take = Appender._take
@@ -202,7 +202,7 @@ async def test_so_many_blocks_are_in_flight(
 async def test_so_many_bytes_are_in_flight(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the block that goes beyond."""
+    """One block beyond the bound goes, too."""
     size = FULL_BLOCK_BYTES
     monkeypatch.setattr(appender_module, "BYTES_INFLIGHT_MAX", 2 * size)
     blocks, taken = await in_flight(cluster, monkeypatch, size, 20)
@@ -213,7 +213,7 @@ async def test_so_many_bytes_are_in_flight(
 async def test_small_blocks_merge_while_so_many_are_in_flight(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NATURAL_BLOCKS_INFLIGHT_MAX: a third small one waits for an ack, and grows meanwhile."""
+    """NATURAL_BLOCKS_INFLIGHT_MAX: a third small block waits for an ack, and grows meanwhile."""
     cluster.commit_delay_s = 0.02
     most = 0
     take = Appender._take

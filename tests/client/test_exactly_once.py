@@ -131,7 +131,7 @@ async def test_the_log_holds_what_the_callers_were_told(cluster: FakeCluster, se
 async def test_a_late_copy_behind_a_refused_block_is_not_a_second_append(
     client: LogClient, cluster: FakeCluster
 ) -> None:
-    """What INV-APPENDER-3 is for: a later sequence outlives the stream that was refused."""
+    """INV-APPENDER-3 is for this: a later sequence outlives the stream that was refused."""
     shard = client.shard(1)
     await shard.append(b"first")
     cluster.commit_delay_s = 0.01
@@ -156,7 +156,7 @@ async def test_a_late_copy_behind_a_refused_block_is_not_a_second_append(
 async def test_a_late_copy_of_a_refused_block_is_not_called_refused(
     client: LogClient, cluster: FakeCluster
 ) -> None:
-    """INV-APPENDER-4: the first attempt may still arrive, so nothing is known of it."""
+    """INV-APPENDER-4: the first attempt may still arrive, so its outcome is unknown."""
     shard = client.shard(1)
     await shard.append(b"first")
     cluster.commit_delay_s = 0.01

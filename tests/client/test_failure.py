@@ -91,7 +91,9 @@ def test_a_message_over_the_length_limit() -> None:
 def test_g5_an_answer_over_the_length_limit_is_that_of_a_call_that_was_served(
     details: str, writing: type[LogServiceError]
 ) -> None:
-    """It was TOO_LARGE: definitely not applied, of what was done."""
+    """The error was once TOO_LARGE, which means "definitely not applied", although the call was
+    served.
+    """
     found = error_of(failure(grpc.StatusCode.RESOURCE_EXHAUSTED, details), mutating=True)
     assert type(found) is writing
 

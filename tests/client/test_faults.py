@@ -415,7 +415,7 @@ async def test_a_message_that_grpc_refuses_says_nothing_of_what_was_sent_before(
 
 @pytest.fixture
 def late(cluster: FakeCluster, patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines pass when the last fault in line was heard of, before there is another attempt."""
+    """Deadlines pass when the last fault in line has shown, before there is another attempt."""
     delayed = Appender._delayed
 
     def heard(self: Appender, error: LogServiceError) -> None:
@@ -471,7 +471,7 @@ async def test_a_frozen_leader_is_left(
 async def test_stalls_that_repeat_are_waited_for_longer_up_to_a_bound(
     client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """STALL_TIMEOUT_MAX_S, made small."""
+    """STALL_TIMEOUT_MAX_S is made small here."""
     monkeypatch.setattr(appender_module, "STALL_TIMEOUT_S", 0.05)
     monkeypatch.setattr(appender_module, "STALL_TIMEOUT_MAX_S", 0.15)
     monkeypatch.setattr(appender_module, "WATCH_INTERVAL_S", 0.01)
@@ -501,7 +501,7 @@ async def test_stalls_that_repeat_are_waited_for_longer_up_to_a_bound(
 async def test_a_call_gives_up_after_so_many_halted_replicas(
     client: LogClient, cluster: FakeCluster
 ) -> None:
-    """Reaches HALTED_REPLICAS_MAX; one fewer is gone past."""
+    """Reaches HALTED_REPLICAS_MAX. With one halted replica fewer, the call goes past them."""
     shard = client.shard(1)
     await shard.append(b"a")
     cluster.faults += [Fault(Halted())] * (HALTED_REPLICAS_MAX - 1)

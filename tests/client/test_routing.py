@@ -14,7 +14,7 @@ from logservice_wire.errors import NotReady
 
 @pytest.fixture
 async def complaints() -> AsyncIterator[list[str]]:
-    """What asyncio says of tasks whose failure nobody looked at."""
+    """What asyncio reports of tasks whose failure nobody looked at."""
     found: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: found.append(context["message"]))
@@ -25,7 +25,7 @@ async def complaints() -> AsyncIterator[list[str]]:
 
 
 class Gate:
-    """Attempts wait here and end together; `good` succeeds, the others fail."""
+    """Attempts wait here and end together: `good` succeeds, the others fail."""
 
     def __init__(self, good: str) -> None:
         self.event = asyncio.Event()
@@ -50,7 +50,7 @@ async def begun(gate: Gate, count: int) -> asyncio.Task[str]:
 
 
 async def test_failures_beside_a_success(complaints: list[str]) -> None:
-    """A set has no order: with several of each one is seen before the other."""
+    """A set has no order: with several failures, each of them is once seen before the success."""
     for good in ("s0", "s1", "s2", "s3"):
         gate = Gate(good)
         race = await begun(gate, 4)

@@ -91,7 +91,7 @@ async def called(address: str, shown: grpc.ChannelCredentials | None) -> Any:
 
 
 def written(papers: Papers, directory: Path) -> tuple[str, str, str]:
-    """Files for a client."""
+    """The files that a client needs."""
     papers.write(directory / "client")
     (directory / "ca.pem").write_bytes(CLIENTS.pem)
     return str(directory / "ca.pem"), str(directory / "client.pem"), str(directory / "client.key")

@@ -62,7 +62,9 @@ async def works(log: Any) -> None:
 
 
 async def test_a_message_that_is_too_long(log: Any) -> None:
-    """Typed, with the limit, for what is a little too long; by gRPC itself, half-way, beyond it."""
+    """A message that is a little too long gets a typed error with the limit; gRPC itself refuses
+    half-way what is far too long.
+    """
     request = log_pb2.AppendRequest(shard_id=1, block=bytes(bounds.REQUEST_BYTES_MAX + 1))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await log.Append(request)
@@ -80,7 +82,7 @@ async def test_a_message_that_is_too_long(log: Any) -> None:
 
 
 async def test_a_message_that_is_short_until_it_is_unpacked(log: Any) -> None:
-    """gRPC's own compression: what comes over the wire is far below every limit."""
+    """gRPC compresses it, so that what comes over the wire is far below every limit."""
     request = log_pb2.AppendRequest(shard_id=1, block=bytes(8 * bounds.REQUEST_BYTES_MAX))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await log.Append(request, compression=grpc.Compression.Gzip)
@@ -149,7 +151,9 @@ async def test_too_many_streams_of_one_identity(store: Store, log: Any) -> None:
 async def test_too_many_calls_of_one_identity(
     store: Store, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The appends are held back: a quick store might otherwise answer each before the next came."""
+    """The appends are held back: a quick store might otherwise answer each of them before the next
+    one came.
+    """
     append, may_go_on = NodeHost.append, asyncio.Event()
 
     async def held(*arguments: Any) -> Any:
@@ -172,7 +176,7 @@ async def test_too_many_calls_of_one_identity(
 
 
 async def test_more_calls_than_the_store_takes(tmp_path: Path) -> None:
-    """Of all identities together; refused by gRPC before anything is known of the call."""
+    """Calls of all identities count together; gRPC refuses one before anything is known of it."""
     lay_out(tmp_path)
     async with (
         secured(tmp_path, "[limits]\nconcurrent_rpcs_max = 1") as made,
@@ -216,7 +220,9 @@ async def test_a_stream_on_which_nothing_is_said(log: Any, monkeypatch: pytest.M
 async def test_a_reader_that_never_reads(
     store: Store, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is cut, and until then the store holds no more than windows and one message for it."""
+    """The reader is cut off, and until then the store holds no more than windows and one message
+    for it.
+    """
     big = block(b"x" * (4 << 20))
     for _ in range(12):
         await log.Append(log_pb2.AppendRequest(shard_id=1, block=big))
@@ -262,7 +268,7 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 
 
 async def http2(store: Store) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection of the owner on which nothing was said yet but TLS."""
+    """A connection of the owner on which only TLS has spoken yet."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=CLIENTS.pem.decode())
     _, certificate, key = written(OWNER, Path(store._config.store.data_directories[0]))
@@ -299,8 +305,7 @@ async def test_a_connection_that_gets_no_further_than_tls(store: Store, said: by
 async def test_a_connection_on_which_nothing_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes are too long for a test: a store with the same option, shorter.
-
+    """Ten minutes are too long for a test, so the store has the same option with a shorter time.
     Reaches CONNECTION_IDLE_MAX_S.
     """
     idle = {"grpc.max_connection_idle_ms": 300}
@@ -369,9 +374,8 @@ async def test_so_many_calls_of_a_connection(
 
 
 async def test_a_flood_of_pings(store: Store) -> None:
-    """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM.
-
-    Reaches PING_STRIKES_MAX.
+    """HTTP/2 is spoken by hand here, because gRPC's own client would not send so many pings. The
+    answer is GOAWAY, ENHANCE_YOUR_CALM. Reaches PING_STRIKES_MAX.
     """
     reader, writer = await http2(store)
     writer.write(PREFACE + frame(SETTINGS, 0, 0))

@@ -64,7 +64,7 @@ async def bearers(store: Store) -> dict[Role | None, Papers]:
 
 
 async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
-    """Call an RPC with a request that says as little as possible; what became of it."""
+    """Call an RPC with a request that says as little as possible; return what became of it."""
     message = SERVED[path].request
     request = message()
     if "shard_id" in request.DESCRIPTOR.fields_by_name:
@@ -143,7 +143,7 @@ async def test_who_is_nobody(store: Store, papers: Papers, reason: Reason) -> No
 
 
 async def test_scopes_hold(store: Store) -> None:
-    """Shard 1 is log-1, by its number, its name, and its prefix; no other shard is."""
+    """Shard 1 may be used, by its number, its name log-1 and its prefix; no other shard may."""
     for number, scope in enumerate(("shard/1", "name/log-1", "name/log*")):
         who = f"scoped-{number}"
         await change(store, uri("client", who), scope, grant=["append"])
@@ -162,7 +162,7 @@ async def test_scopes_hold(store: Store) -> None:
 async def test_a_change_is_in_force_within_two_heartbeats(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted, not timed: heartbeats that began between the answer and the new list."""
+    """What counts is heartbeats, not time: those that began between the answer and the new list."""
     beat, update = HeartbeatSender.beat_once, AccessBook.update
     begun = 0
     updates: dict[int, int] = {}
@@ -200,7 +200,7 @@ async def test_a_change_is_in_force_within_two_heartbeats(
 
 
 async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
-    """Within two heartbeats: at the next message after the list is in force."""
+    """Within two heartbeats the list is in force; the next message on the stream ends it."""
     identity = uri("client", "streamer")
     await change(store, identity, "shard/1", grant=["append", "read"])
     async with channel_of(store, papers_of("streamer")) as channel:
@@ -219,7 +219,7 @@ async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
         assert acked.acks[0].sequence == 1
         follow = log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
         await follow.read()
-        # Another grant changes the list, and both go on.
+        # Another grant changes the list, and both streams go on.
         await change(store, uri("client", "somebody"), "*", grant=["read"])
         await stream.write(log_pb2.AppendStreamRequest(blocks=blocks[1:2]))
         assert (await stream.read()).acks[0].sequence == 2

@@ -127,7 +127,7 @@ async def test_a_client_that_knows_only_another_store_administers(stores: list[S
                 IDENTITY, "cluster", revoke=["read"], timeout=30
             )
             assert after == before + 1
-            # What is found once is kept: the next call goes there first.
+            # The client keeps what it has found: the next call goes there first.
             assert client._caller.router.candidates(None)[0] == leader.client_address
 
 
@@ -140,7 +140,7 @@ async def test_a_refusal_of_the_leader_reaches_the_client(stores: list[Store]) -
 
 
 async def test_the_client_follows_when_the_leader_changes(stores: list[Store]) -> None:
-    """Its hint is old then, and the store that it names is one that does not lead."""
+    """The client's hint is old then, and the store that it names does not lead any more."""
     leader, others = await leader_and_others(stores)
     async with LogClient(others[0].client_address) as client:
         await client.hakeeper.set_joining("automatic", timeout=30)
@@ -154,7 +154,9 @@ async def test_the_client_follows_when_the_leader_changes(stores: list[Store]) -
 
 
 async def test_the_client_follows_when_the_leader_is_gone(stores: list[Store]) -> None:
-    """Nobody answers at the address that it was given; the others elect, and say whom."""
+    """Nobody answers at the address that the client was given; the other stores elect a leader and
+    name it.
+    """
     leader, others = await leader_and_others(stores)
     async with LogClient(others[0].client_address) as client:
         await client.hakeeper.set_joining("automatic", timeout=30)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 async def of(whose: str, work: Awaitable[T]) -> T:
-    """Done in the name of somebody."""
+    """What follows is done in the name of somebody."""
 
     async def named() -> T:
         calling.set(whose)
@@ -128,7 +128,7 @@ async def test_an_answer_that_is_there_is_counted_or_goes() -> None:
 
 
 async def test_a_reader_who_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer is given back; a reader beside it goes on."""
+    """Its share of the budget is given back, and a reader beside it goes on."""
     monkeypatch.setattr(bounds, "ANSWER_STALL_S", 0.5)
     monkeypatch.setattr(bounds, "ANSWER_BYTES_PER_S_MIN", 1 << 40)
     async with Served(1) as served:

@@ -120,7 +120,9 @@ async def test_blocks_are_proposed_before_the_first_is_answered() -> None:
     ],
 )
 async def test_whose_block_it_is_is_known_while_it_is_proposed(sent: str, kept: bool) -> None:
-    """What is no traceparent is dropped: it would be kept, uncounted, as long as the block."""
+    """A value that is no traceparent is dropped: otherwise it would be kept, uncounted, as long as
+    the block.
+    """
     call, host = FakeCall(), FakeHost()
     seen: list[trace.Call | None] = []
 

@@ -51,7 +51,7 @@ def lines(directory: Path, trail: Trail = Trail.CALLS) -> list[dict[str, object]
 
 
 def told(directory: Path, trail: Trail = Trail.CALLS) -> list[dict[str, object]]:
-    """Without what the trail says of itself."""
+    """The lines without what the trail says of itself."""
     return [line for line in lines(directory, trail) if not str(line["what"]).startswith("audit.")]
 
 
@@ -68,7 +68,9 @@ def written(directory: Path, count: int = 20, **options: int) -> None:
 
 
 def test_the_chain_goes_on_over_restarts(tmp_path: Path) -> None:
-    """INV-AUDIT-1, in one file: who makes a store start again and again pushes nothing out."""
+    """INV-AUDIT-1, in one file: somebody who makes a store start again and again pushes no line
+    out.
+    """
     for _ in range(3):
         written(tmp_path)
     found = verify(tmp_path, Trail.CALLS)
@@ -116,7 +118,7 @@ def test_a_crash_in_the_middle_of_a_line(tmp_path: Path, torn: bytes) -> None:
     written(tmp_path)
     found = verify(tmp_path, Trail.CALLS)
     assert found.ok, found.damages
-    # Torn bytes that nobody told of are damage.
+    # Torn bytes without a line that tells of them are damage.
     with files_of(tmp_path, Trail.CALLS)[0].open("ab") as file:
         file.write(torn)
     assert not verify(tmp_path, Trail.CALLS).ok
@@ -199,7 +201,9 @@ def test_a_cut_end_meets_its_anchor(tmp_path: Path) -> None:
 
 
 def in_files(directory: Path, count: int) -> list[Path]:
-    """A trail of so many files and no rotation, as a store writes it that is killed in a line."""
+    """A trail of so many files without a rotation, as a store leaves it that is killed while it
+    writes a line.
+    """
     for number in range(count):
         written(directory)
         if number < count - 1:
@@ -235,7 +239,7 @@ def test_removed_ends_meet_an_anchor(tmp_path: Path) -> None:
     for path in files[:-1]:
         path.unlink()
     assert not verify(tmp_path, Trail.CALLS, [known]).ok
-    # Made anew by a store that starts with nothing: whole in itself, and not what was known.
+    # A store that starts with nothing makes a new trail. It is whole, but not the known one.
     written(tmp_path, 100)
     assert verify(tmp_path, Trail.CALLS).ok
     assert not verify(tmp_path, Trail.CALLS, [known]).ok
@@ -297,7 +301,7 @@ DENIAL = {"who": "a", "what": "Append", "decision": "denied", "reason": "PERMISS
 
 
 def test_the_same_denial_is_one_line_with_a_count(tmp_path: Path) -> None:
-    """Whatever shard it names, and wherever it comes from."""
+    """The shard that it names and the address that it comes from make no difference."""
     log = opened(tmp_path)
     for number in range(1000):
         log.deny({**DENIAL, "shard": number % 40, "from": f"ipv4:127.0.0.1:{number}"})
@@ -315,7 +319,7 @@ def test_the_same_denial_is_one_line_with_a_count(tmp_path: Path) -> None:
 def test_a_count_is_written_when_its_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not only when somebody is denied again."""
+    """The count does not wait for the next denial."""
     monkeypatch.setattr("logservice.bounds.AUDIT_REPEAT_S", 0.01)
     log = opened(tmp_path)
     for _ in range(3):
@@ -339,7 +343,7 @@ def test_many_different_denials_are_bounded(tmp_path: Path) -> None:
 
 
 def test_one_identity_fills_no_more_than_its_share(tmp_path: Path) -> None:
-    """INV-AUDIT-2: of data calls; and what it is denied is seen beside them."""
+    """INV-AUDIT-2, with data calls; what the identity is denied is seen beside them."""
     log = opened(tmp_path, identity_bytes_per_s=1024)
     share = 1024 * AUDIT_BURST_S
     for number in range(2000):
@@ -378,7 +382,9 @@ def test_shares_grow_again_and_are_bounded() -> None:
 
 
 async def test_administration_is_pushed_out_by_nobody(tmp_path: Path) -> None:
-    """Neither by denials and data of others, nor by calls of administration of one identity."""
+    """Neither denials and data calls of others nor one identity's calls of administration push it
+    out.
+    """
     log = opened(tmp_path, file_bytes_max=4096, files_max=2)
     await log.admit({"who": "admin", "what": "ChangeAccess", "request": "the line"})
     for number in range(3000):
@@ -428,7 +434,7 @@ async def test_a_full_disk_refuses_administration_and_comes_back(
 
     def write(descriptor: int, data: bytes) -> int:
         if full and descriptor == log._administration._descriptor:
-            real(descriptor, bytes(data[:7]))  # half of it is there
+            real(descriptor, bytes(data[:7]))  # half of the line is there
             raise OSError(28, "No space left on device")
         return real(descriptor, data)
 

@@ -52,13 +52,13 @@ class Shard:
         return int((await self.log.AcquireWriter(request)).epoch)
 
     async def session(self) -> dict[str, Any]:
-        """What says it in an append, and in a stream's first message."""
+        """The fields that name a session, in an append and in a stream's first message."""
         request = log_pb2.OpenSessionRequest(shard_id=self.shard_id)
         opened = await self.log.OpenSession(request)
         return {"session_id": opened.session_id, "session_nonce": opened.nonce}
 
     async def state(self) -> log_pb2.GetShardStatusResponse:
-        """What bad input must leave alone: everything but indexes and leader hints."""
+        """What bad input must not change: everything but indexes and leader hints."""
         request = log_pb2.GetShardStatusRequest(shard_id=self.shard_id)
         status: log_pb2.GetShardStatusResponse = await self.log.GetShardStatus(request)
         for name in ("committed_index", "applied_index", "term"):
@@ -92,7 +92,7 @@ async def shard(served: Served) -> Shard:
 
 
 def with_crc(data: bytearray) -> bytes:
-    """Repair the checksum (bytes 16..20), so that what else is wrong is what is found."""
+    """Repair the checksum (bytes 16..20), so that something else that is wrong is found."""
     crc = zlib.crc32(data[20:], zlib.crc32(data[:16]))
     struct.pack_into("<I", data, 16, crc)
     return bytes(data)
@@ -134,7 +134,9 @@ async def test_shard_0_is_no_log(shard: Shard) -> None:
 async def test_every_rpc_of_a_log_refuses_shard_0_and_unknown_shards(
     shard: Shard, rpc: Rpc[Any, Any]
 ) -> None:
-    """Straight from the table, with whatever else the request needs to get as far as its shard."""
+    """Every row of the table is tried, with whatever else the request needs to get as far as its
+    shard.
+    """
     needed = {"block": block(), "lsn": 1, "name": "n", "holder": "h", "count": 1}
     known = {
         name: value
@@ -151,7 +153,7 @@ async def test_every_rpc_of_a_log_refuses_shard_0_and_unknown_shards(
 
 
 async def _end_of(answered: Any) -> None:
-    """Of a call, unary or a stream of answers."""
+    """How a call ends, be it unary or a stream of answers."""
     if isinstance(answered, grpc.aio.UnaryStreamCall):
         async for _ in answered:
             pass

@@ -22,7 +22,7 @@ STATUS = log_pb2.GetShardStatusRequest(shard_id=1)
 
 
 async def until_refused(call: Any) -> grpc.StatusCode:
-    """Call again and again; the status that ends it."""
+    """Call again and again; return the status that ends it."""
     async with asyncio.timeout(60):
         while True:
             try:

@@ -144,7 +144,9 @@ def test_a_number_that_belongs_to_another_socket_by_now_is_left_alone() -> None:
 
 
 def test_others_are_never_touched() -> None:
-    """INV-CUT-1: a socket of this process that is no connection of the port, whatever it is."""
+    """INV-CUT-1: a socket of this process that is no connection of the port is left alone, whatever
+    it is.
+    """
     with (
         port(ConnectionLimits(half_open=0, half_open_of_address=0)) as (_, connect, _),
         socket.create_server(("127.0.0.1", 0)) as elsewhere,

@@ -70,12 +70,12 @@ class Disks:
                     raise
 
     def known_to_be_full(self) -> bool:
-        """HAKeeper knows that most disks are, while appends are refused."""
+        """Append until the disks refuse; return whether HAKeeper knows that most are full."""
         self.append_until_full()
         return len(full_disks(self)) >= 2
 
     def append_again(self, timeout_s: float = 60) -> None:
-        """Appends work again, soon."""
+        """Wait until appends work again."""
 
         def works() -> bool:
             try:
@@ -175,7 +175,9 @@ def test_a_full_minority_stops_nothing_and_catches_up(disks: Disks) -> None:
 
 
 def test_somebody_else_takes_every_byte_and_gives_them_back(disks: Disks) -> None:
-    """Also of a block that is on its way: it stays in the log, and who comes then is told why."""
+    """That includes a block that is on its way: it stays in the log, and whoever appends then is
+    told why it is refused.
+    """
     for _ in range(50):
         disks.append()
     with ThreadPoolExecutor(1) as thread:

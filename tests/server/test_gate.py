@@ -18,7 +18,7 @@ FOREVER = float("inf")
 
 
 def gate_of(*grants: Grant) -> tuple[Gate, list[ShardId]]:
-    """And the shards whose names it asked for."""
+    """A gate, and the list of shards whose names it asks for."""
     asked: list[ShardId] = []
 
     async def name_of(shard: ShardId) -> str:
@@ -37,7 +37,9 @@ class _Lists:
 
 
 async def test_what_is_not_granted_is_denied() -> None:
-    """INV-GATE-1: no grant, a grant over something else, and no answer about a shard's name."""
+    """INV-GATE-1, without a grant, with a grant over something else, and without an answer about a
+    shard's name.
+    """
 
     async def name_of(_: ShardId) -> str:
         raise NotReady("no HAKeeper")
@@ -55,7 +57,7 @@ async def test_what_is_not_granted_is_denied() -> None:
 
 
 async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:
-    """INV-GATE-2: the list, and the certificate."""
+    """INV-GATE-2: a decision rests on the list and on the certificate."""
     gate, _ = gate_of()
     access: Any = _Lists(Grant("me", "*", ("read",)))
     gate.access = access
@@ -71,7 +73,9 @@ async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:
 
 
 def test_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GATE_CALLERS_MAX, of certificates and of identities; who is busy keeps his quota."""
+    """GATE_CALLERS_MAX bounds certificates and identities; a caller with calls under way keeps its
+    quota.
+    """
     monkeypatch.setattr(bounds, "GATE_CALLERS_MAX", 3)
     gate, _ = gate_of()
     busy = gate._known(b"0", "c0", FOREVER).quota

@@ -46,7 +46,7 @@ def request(path: str, body: bytes, window: int) -> bytes:
 
 
 async def leave(store: ServedStore, path: str, body: bytes, *, after: int, how: str) -> None:
-    """Ask, take `after` bytes, and go away."""
+    """Ask, take `after` bytes of the answer, and go away."""
     reader, writer = await asyncio.open_connection(*store.address.split(":"))
     writer.write(request(path, body, max(after, 1)))
     taken = 0

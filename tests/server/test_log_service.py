@@ -103,7 +103,7 @@ async def test_every_response_has_a_position(served: Served, shard: int) -> None
         ("ReleaseWriter", log_pb2.ReleaseWriterRequest(**one, epoch=1)),
     ]
     for name, request in of_the_leader:
-        # What belongs to its caller is not forwarded: the leader's store knows who it is.
+        # What belongs to its caller is not forwarded: only the leader's store knows the caller.
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await getattr(store.log, name)(request)
         error = typed(caught.value)
@@ -157,7 +157,7 @@ async def test_reading_inside_a_block_returns_the_block(served: Served, shard: i
 async def test_a_gap_is_typed(served: Served, shard: int) -> None:
     leader = served.leader(shard)
     session = await leader.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))
-    # Both in one entry: the second is refused at apply, after it was given LSNs.
+    # Both blocks are in one entry: the second is refused at apply, after it was given LSNs.
     message = log_pb2.AppendStreamRequest
     blocks = [message.Block(sequence=number, block=block(b"a")) for number in (1, 1)]
     call = leader.log.AppendStream()
@@ -319,10 +319,8 @@ async def test_timestamps_grow_over_leaders(served: Served, shard: int) -> None:
 
 
 async def test_without_a_quorum_the_deadline_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller's, or the server's limit, whichever is nearer.
-
-    The margin is wide here: on a machine that stands still for its real 0.1 s gRPC's own deadline
-    comes first.
+    """The deadline is the caller's or the server's limit, whichever is nearer. The margin is wide
+    here: on a machine that stands still for the real one of 0.1 s, gRPC's own deadline comes first.
     """
     monkeypatch.setattr(bounds, "DEADLINE_MARGIN_S", 0.5)
     monkeypatch.setattr(bounds, "DEADLINE_MARGIN_SHARE", 0.5)
@@ -334,7 +332,7 @@ async def test_without_a_quorum_the_deadline_answers(monkeypatch: pytest.MonkeyP
         append = log_pb2.AppendRequest(shard_id=shard, block=block())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await leader.log.Append(append, timeout=1.0)
-        # NOT_READY: it gave leadership up meanwhile, and nobody proposed it.
+        # NOT_READY: the leader stepped down meanwhile, and nobody proposed the block.
         expected = (Reason.DEADLINE, Reason.UNKNOWN_OUTCOME, Reason.NOT_READY)
         assert typed(caught.value).reason in expected
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -369,7 +367,7 @@ async def test_transfer_leader(served: Served, shard: int) -> None:
 async def test_an_acknowledged_lsn_is_never_above_the_answers_applied_lsn(
     served: Served, shard: int
 ) -> None:
-    """A follower forwards, and has the leader's answer before it has applied the block itself."""
+    """A follower that forwards has the leader's answer before it has applied the block itself."""
     for store in (served.leader(shard), *served.followers(shard)):
         session = await store.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))
         for _ in range(20):
@@ -390,7 +388,7 @@ async def test_an_acknowledged_lsn_is_never_above_the_answers_applied_lsn(
 async def test_the_next_lsn_that_an_error_names_is_the_next_one_under_pipelining(
     served: Served, shard: int
 ) -> None:
-    """What the client itself had under way took that LSN before."""
+    """A block that the client itself had under way took that LSN before."""
     store = served.leader(shard)
     message = log_pb2.AppendStreamRequest
     for wrong in (1, 10_000):

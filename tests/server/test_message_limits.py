@@ -46,7 +46,9 @@ def test_blocks_of_a_message_are_counted() -> None:
 
 
 def test_empty_messages_by_the_million_cost_nothing() -> None:
-    """4 MiB of empty sub-messages; in a process of its own, because memory is measured."""
+    """4 MiB of empty sub-messages are parsed in a process of its own, because its memory is
+    measured.
+    """
     code = """
 import resource
 from logservice_wire.v1 import log_pb2
@@ -106,8 +108,8 @@ def test_counting_gives_up_early() -> None:
 
 
 def test_the_largest_answer_fits_a_message_of_both_sides() -> None:
-    """GRPC_MESSAGE_BYTES_MAX of the store, and the client's: a Read of READ_BYTES_MAX whose last
-    block begins one byte before the end of what was asked for.
+    """GRPC_MESSAGE_BYTES_MAX of the store and of the client: the answer is a Read of READ_BYTES_MAX
+    whose last block begins one byte before the end of what was asked for.
     """
     answer = log_pb2.ReadResponse(next_lsn=2**62)
     for size in (bounds.READ_BYTES_MAX - 1, bounds.BLOCK_BYTES_MAX):

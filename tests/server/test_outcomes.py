@@ -51,14 +51,14 @@ Break = Callable[["Broken"], None]
 
 
 class Audit(AuditLog):
-    """Data calls are written, too; nothing goes to a disk."""
+    """Data calls are noted, too; nothing goes to a disk."""
 
     def __init__(self) -> None:
         self.data = True
         self.broken = False
 
     async def admit(self, line: object) -> None:
-        """On disk at once."""
+        """The line counts as on disk at once."""
 
     def record(self, line: object, *, admin: bool = False) -> None:
         if self.broken:
@@ -96,7 +96,7 @@ class Broken:
         self.after(shard)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Between the generated code and the guard: answers that cannot be encoded."""
+        """Stand between the generated code and the guard, with answers that cannot be encoded."""
         for name, one in handlers.items():
             encode = one.response_serializer
 
@@ -189,7 +189,7 @@ class Telling:
 
 
 class FakeHAKeeper:
-    """Everything is applied; what comes with it says nothing."""
+    """It applies everything; the values that it answers mean nothing."""
 
     def __init__(self, broken: Broken) -> None:
         self._broken = broken
@@ -201,7 +201,7 @@ class FakeHAKeeper:
     administer = propose
 
     def expire(self, shard: ShardId) -> None:
-        """Nobody waits here."""
+        """Do nothing: no request waits here."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -330,7 +330,7 @@ async def prepared(host: NodeHost, served: Served, channel: grpc.aio.Channel) ->
 
 
 async def outcome_of(channel: grpc.aio.Channel, path: str, request: Any) -> LogServiceError | None:
-    """None: it succeeded."""
+    """The outcome as the client library reports it; None when the call succeeded."""
     service, _, name = path.partition("/")
     module = {"Log": log_pb2_grpc, "HAKeeper": hakeeper_pb2_grpc, "Admin": admin_pb2_grpc}[service]
     stub = getattr(module, f"{service}Stub")(channel)

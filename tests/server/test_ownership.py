@@ -50,7 +50,7 @@ async def store(directory: Path) -> AsyncIterator[Store]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def logs(store: Store) -> AsyncIterator[dict[str, Any]]:
-    """The stubs of each."""
+    """The Log stubs of each client."""
     channels = {
         identity: channel_of(store, papers_of(identity.rpartition("/")[2]))
         for identity in (A, B, C)
@@ -68,7 +68,7 @@ async def refused(call: Any) -> tuple[Reason, dict[str, str]]:
 
 
 async def opened(log: Any) -> dict[str, Any]:
-    """A session, as an append names it."""
+    """A session, as the fields of an append name it."""
     answer = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=SHARD))
     assert len(answer.nonce) == 16
     return {"session_id": answer.session_id, "session_nonce": answer.nonce}
@@ -86,7 +86,7 @@ async def records(log: Any, lsn: int) -> list[bytes]:
 async def test_g5_a_record_acked_in_a_session_is_not_lost_by_another_identity_in_it(
     logs: dict[str, Any],
 ) -> None:
-    """Before, B's append took A's sequence, and A's record was acked and nowhere."""
+    """B's append once took A's sequence: A's record was acked, and was in no log."""
     mine, theirs = logs[A], logs[B]
     session = await opened(mine)
     first = await mine.Append(append(b"A1", **session, sequence=1))
@@ -199,7 +199,7 @@ async def test_another_identity_neither_moves_nor_releases_a_hold(logs: dict[str
 async def test_the_client_library_appends_beside_a_neighbour_who_knows_its_session(
     store: Store, logs: dict[str, Any]
 ) -> None:
-    """The library's own session; the nonce shows nowhere that it prints."""
+    """The session is the library's own, and nothing that the library prints shows its nonce."""
     papers = papers_of("owner")
     tls = Tls(ca=CLIENTS.pem, certificate=papers.certificate, key=papers.key)
     status = await logs[A].GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=SHARD))

@@ -45,24 +45,24 @@ async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store
 
 
 async def until_busy(call: Callable[[], Awaitable[Any]]) -> LogServiceError:
-    """Call again and again; the refusal."""
+    """Call again and again; return the refusal."""
     async with asyncio.timeout(60):
         while True:
             try:
-                # Together: one by one on a slow machine they may stay below the rate.
+                # The calls go together: one by one on a slow machine they may stay below the rate.
                 await asyncio.gather(*(call() for _ in range(4)))
             except grpc.aio.AioRpcError as error:
                 return typed(error)
 
 
 async def untouched(store: Store) -> None:
-    """Another identity's calls work meanwhile."""
+    """Wait for one call of another identity, which works meanwhile."""
     async with channel_of(store, papers_of("modest")) as channel:
         await log_pb2_grpc.LogStub(channel).GetShardStatus(STATUS)  # type: ignore[attr-defined]
 
 
 async def works_again(call: Callable[[], Awaitable[Any]], refused: LogServiceError) -> None:
-    """After the time that was named, or a little later."""
+    """Wait for the time that was named, or a little longer, until calls work again."""
     assert refused.reason is Reason.BUSY
     wait_ms = refused.number("retry_after_ms")
     assert wait_ms >= 1

@@ -49,7 +49,7 @@ async def run_once(settings: StoreConfig) -> None:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """Every file but LevelDB's own, which changes whenever it is opened."""
+    """The content of every file but LevelDB's own, which change whenever it is opened."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -126,7 +126,7 @@ async def test_a_directory_that_holds_something_else(tmp_path: Path) -> None:
 
 async def test_an_unwritable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    # Below a file, and in a file system nobody may create files in, so that it holds for root too.
+    # Below a file, and in a file system without new files, even root may create nothing.
     for place in (tmp_path / "file" / "data", Path("/proc/logservice-data")):
         error = await refused(configured(place))
         assert isinstance(error, InvalidArgument)

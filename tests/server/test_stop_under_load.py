@@ -54,7 +54,7 @@ class Load:
                 self._ending = True
 
     async def goes_on(self) -> None:
-        """Every shard takes more."""
+        """Wait until every shard takes more records."""
         goals = {shard: count + APPENDS_BETWEEN for shard, count in self.acked.items()}
         deadline = time.monotonic() + WAIT_S
         while any(self.acked[shard] < goal for shard, goal in goals.items()):
@@ -113,7 +113,7 @@ async def stop_leaders(cluster: LocalCluster, load: Load) -> None:
         assert await asyncio.to_thread(process.wait_gone, WAIT_S)
         told = process.last_lines(100).rpartition("leaderships are handed away")[2]
         assert "has stopped" in told
-        # Not by dying: it stepped down for the one it chose, while it still ran.
+        # It did not leave by dying: it stepped down for its choice while it still ran.
         assert re.search(rf"shard {shard}: replica \d+ leads no more", told), told
         await load.goes_on()
         cluster.start(leader)

@@ -205,7 +205,7 @@ async def test_heartbeat_of_a_database_service(client: Client) -> None:
 async def test_appends_and_reads_leave_no_lines_in_the_log(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lines are for events; what else goes on meanwhile may leave a few."""
+    """Lines are for events; other work that goes on meanwhile may leave a few."""
     count = 200
     with caplog.at_level(logging.DEBUG, logger="logservice"):
         for _ in range(count):
@@ -230,7 +230,7 @@ async def test_truncation_returns_disk_space(client: Client) -> None:
     for _ in range(24):
         lsn = await client.append(shard, b"x" * 500_000)
     async with asyncio.timeout(60):
-        # What it says may be as old as ADMIN_STATUS_AGE_S.
+        # The status may be as old as ADMIN_STATUS_AGE_S.
         while (full := await segment_bytes()) <= 10 * 1024 * 1024:  # noqa: ASYNC110 - not ours
             await asyncio.sleep(0.1)
     await client.log.Truncate(log_pb2.TruncateRequest(shard_id=shard, lsn=lsn - 1))

@@ -98,7 +98,7 @@ async def test_old_protocol_versions_are_refused(store: Store, plane: str) -> No
 
 
 async def test_a_clients_certificate_does_not_open_the_peer_plane(store: Store) -> None:
-    """Two authorities: it does not even pass the handshake."""
+    """There are two authorities: such a certificate does not even pass the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=STORES.pem.decode())
@@ -122,7 +122,7 @@ async def test_certificates_are_replaced_while_it_runs(store: Store, directory: 
     assert tls is not None
     before = tls.material("client plane").certificate
     new = CLIENTS.issue(uri("store", "s1"), purposes=SERVER)
-    # Half-way: the key is new, the certificate is not.
+    # This is half-way: the key is new, the certificate is not.
     (directory / "client-plane.key").write_bytes(new.key)
     await eventually(store.alarms)
     assert "new certificate files are not used" in store.alarms()[0]

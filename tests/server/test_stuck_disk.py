@@ -57,7 +57,7 @@ def traced(pid: int) -> bool:
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Who asks while a leader is missing is asked again."""
+    """Wait until `condition()` holds; while a leader is missing it is asked again."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -107,12 +107,12 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
                 for _ in range(20):
                     eventually(append)
                 eventually(lambda: shard_of(client).leader_store not in ("", stuck))
-                # The stuck store hears of it with a heartbeat, and writes it down some time.
+                # The stuck store hears of the change with a heartbeat, and writes it down later.
                 eventually(lambda: asyncio.run(change_access(cluster.endpoints())) > 0)
                 time.sleep(2 * STORE_TIMEOUT_S)  # as long as HAKeeper would take to miss it, twice
                 for _ in range(20):
                     eventually(append)
-                # Well within the minute that its disk takes: its heartbeats go on.
+                # This is well within the minute that its disk takes: its heartbeats go on.
                 eventually(lambda: stuck not in expired_stores(client), 30)
                 assert cluster.pids()[stuck] == pid
 

@@ -88,7 +88,7 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
 
 
 async def first_append(addresses: list[str]) -> None:
-    """Untraced, as soon as the shard is there."""
+    """An untraced append, as soon as the shard is there."""
     async with asyncio.timeout(60), LogClient(addresses) as client:
         while True:
             try:
@@ -99,7 +99,7 @@ async def first_append(addresses: list[str]) -> None:
 
 
 def spans_of(spans: InMemorySpanExporter, tracing: OpenTelemetry, name: str) -> list[ReadableSpan]:
-    """Those of the client's trace."""
+    """The spans of the client's trace."""
     tracing._provider.force_flush()
     return [
         one

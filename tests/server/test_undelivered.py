@@ -35,7 +35,7 @@ def chosen(connections: list[One], of_group: int, in_all: int) -> list[str]:
 
 
 def test_at_the_bound_nobody_goes_and_above_it_the_greediest() -> None:
-    """INV-UNDELIVERED-1, of one identity."""
+    """INV-UNDELIVERED-1, for the connections of one identity."""
     both = [One("a", 60), One("b", 40)]
     assert chosen(both, 100, 1000) == []
     assert chosen([*both, One("c", 1)], 100, 1000) == ["a"]
@@ -44,7 +44,7 @@ def test_at_the_bound_nobody_goes_and_above_it_the_greediest() -> None:
 
 
 def test_in_all_the_greediest_group_goes_first() -> None:
-    """INV-UNDELIVERED-1, in all."""
+    """INV-UNDELIVERED-1, for all connections together."""
     every = [One("a1", 40, "a"), One("a2", 40, "a"), One("b", 50, "b"), One("c", 10, "c")]
     assert chosen(every, 100, 140) == []
     assert chosen(every, 100, 139) == ["a2"]
@@ -69,7 +69,7 @@ def test_bytes_count_when_they_have_waited() -> None:
 
 
 def test_what_flows_never_counts() -> None:
-    """A gigabyte a second of 4 MiB messages, 128 MiB of which are under way at any time."""
+    """4 MiB messages flow at a gigabyte a second; 128 MiB of them are under way at any time."""
     one, delivered, received = Undelivered(0.0), Delivered(streams={1: 0.0}), 0
     for look in range(1, 600):
         received += 100 * MIB
@@ -80,7 +80,9 @@ def test_what_flows_never_counts() -> None:
 
 @pytest.mark.parametrize("streams", [0, 1])
 def test_overhead_never_adds_up(streams: int) -> None:
-    """Small messages with 512 bytes around each; window updates for what is read; pings: 30 min."""
+    """For 30 minutes small messages come with 512 bytes around each, beside window updates for what
+    is read, and pings.
+    """
     one, delivered, received, sent = (
         Undelivered(0.0),
         Delivered(streams=dict.fromkeys(range(streams), 0.0)),
