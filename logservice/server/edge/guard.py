@@ -34,7 +34,7 @@ from logservice.server.edge.dispatch import Dispatch
 from logservice.server.edge.gate import Caller, Gate, calling, shard_of
 from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.edge.message_limits import Refused, arrived_bytes, checked_parser, measured
-from logservice.server.edge.quota import pay_answer
+from logservice.server.edge.quota import Quota, pay_answer
 from logservice.server.edge.undelivered import Delivered
 from logservice.trace import NO_TRACING, Tracing
 
@@ -130,11 +130,24 @@ class GuardedServer:
             return Delivered()
         return self._connections.delivered(context.peer())
 
-    def _identify(self, context: Context) -> Caller:
-        """Who is calling. Raises what `Gate.caller` raises, and Busy (`Connections.heard`)."""
-        caller = self._gate.caller(context)
-        if self._connections is not None:
-            self._connections.heard(context.peer(), caller.uri)
+    async def _let_in(
+        self, rpc: Rpc[Any, Any], request: Any, context: Context, count: Callable[[Quota], None]
+    ) -> Caller:
+        """Find out who is calling, and `count` the call as one of the caller's. The call ends here
+        when its message is refused, the caller is not known, or too much is under way already.
+        """
+        self._enter(context)
+        try:
+            if type(request) is Refused:
+                raise request.error
+            caller = self._gate.caller(context)
+            if self._connections is not None:
+                self._connections.heard(context.peer(), caller.uri)
+            calling.set(caller.uri)
+            count(caller.quota)
+        except LogServiceError as error:
+            self._auditor.denied(rpc, context, None, None, error)
+            await _refuse(context, rpc.name, error)
         return caller
 
     def _hold(self, answer: bytes, context: Context) -> None:
@@ -171,22 +184,12 @@ class GuardedServer:
         gate, auditor = self._gate, self._auditor
         told = rpc.admin or auditor.data
         name, overriding = rpc.name, rpc.overriding()
-        enter, identify = self._enter, self._identify
         delivered, whole = self._delivered, self._dispatch.half_calls.whole
 
         async def guarded(request: Any, context: Context) -> Any:
             whole()
             delivered(context).add(arrived_bytes.get())
-            enter(context)
-            try:
-                if type(request) is Refused:
-                    raise request.error
-                caller = identify(context)
-                calling.set(caller.uri)
-                caller.quota.begin_rpc()
-            except LogServiceError as error:
-                auditor.denied(rpc, context, None, None, error)
-                await _refuse(context, name, error)
+            caller = await self._let_in(rpc, request, context, Quota.begin_rpc)
             quota = caller.quota
             try:
                 if quota.counts_bytes:
@@ -221,20 +224,10 @@ class GuardedServer:
 
     def _streaming(self, rpc: Rpc[Any, Any], behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
-        enter, identify = self._enter, self._identify
         half_calls, name = self._dispatch.half_calls, rpc.name
 
         async def serve(request: Any, context: Context, delivered: Delivered) -> None:
-            enter(context)
-            try:
-                if type(request) is Refused:
-                    raise request.error
-                caller = identify(context)
-                calling.set(caller.uri)
-                caller.quota.begin_stream()
-            except LogServiceError as error:
-                auditor.denied(rpc, context, None, None, error)
-                await _refuse(context, name, error)
+            caller = await self._let_in(rpc, request, context, Quota.begin_stream)
             stream = GuardedStream(
                 gate, auditor, rpc, caller, context, delivered, tells_outcomes=reads
             )
