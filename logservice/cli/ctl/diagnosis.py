@@ -8,8 +8,8 @@ of docs/operations/ that has the commands. Findings are ordered by how bad they 
     warning   it will become worse if nobody acts
     notice    worth knowing; nothing has to be done
 
-A consequence of another finding is said in that finding and is none of its own: a dead store makes
-hundreds of shards short of a replica, and that is one finding.
+A consequence of another finding is said in that finding and is no finding of its own. A dead store,
+for example, makes hundreds of shards short of a replica, and that is one finding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """direct_call: one unary call to one given store, without routing or retries.
 
-It serves what only that store can answer (its own status) or do (hand over its leadership).
+It is for what only that store can answer (its own status) or do (hand over its leadership).
 """
 
 from __future__ import annotations

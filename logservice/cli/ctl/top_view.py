@@ -1,7 +1,7 @@
 """top_view: one screen of `logctl top`, made from a report and the report before it; pure.
 
-The screen shows what fits: first the stores, then the shards that need attention or do most, then
-the newest events. Rates come from the difference of two reports of the same store.
+The screen shows what fits: first the stores, then the shards that need attention or are the
+busiest, then the newest events. Rates come from the difference of two reports of the same store.
 """
 
 from __future__ import annotations

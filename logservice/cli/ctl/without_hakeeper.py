@@ -1,7 +1,7 @@
 """without_hakeeper: what `stores`, `shards` and `repairs` show while HAKeeper does not answer.
 
 HAKeeper is asked first, for a part of the time only. If it is silent, the stores are asked what
-they know: what they say of themselves, laid over the newest view of HAKeeper that one of them
+they know: what they say of themselves, combined with the newest view of HAKeeper that one of them
 remembers. The rows have the usual fields and `stale_s`, which says how old HAKeeper's part is, and
 is null if no store can tell. The command says so on stderr and ends with `UNAVAILABLE`, so that no
 script takes such rows for HAKeeper's answer.

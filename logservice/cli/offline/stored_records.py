@@ -1,9 +1,9 @@
 """StoredRecords: the records that a replica has on its disk, with the gaps that readers would see.
 
-Theory of operation. The log does not say which blocks were refused, but this follows from the log.
+Theory of operation. The log does not say which blocks were refused, but that follows from the log.
 So the log is applied once more, from its installed snapshot on, by the state machine of the shard.
-A block above the newest known commit index was perhaps never committed, and is marked. After an
-entry that cannot be read it is unknown which blocks were refused, so all of them are shown, and
+A block above the newest known commit index may never have been committed, and is marked. Behind an
+entry that cannot be read, nobody knows which blocks were refused, so all of them are shown and
 marked.
 """
 

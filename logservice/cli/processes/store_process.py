@@ -3,8 +3,8 @@
 Theory of operation. A process is *ours* when its pid file exists and the kernel's start time of
 that pid is the one in the file, because the pid alone may belong to another process by now. A
 signal goes through a pidfd that was opened *before* that check, so that the process signalled is
-the process checked. A zombie counts as dead, because in a container without an init no process may
-ever reap it.
+the process checked. A zombie counts as dead, because in a container without an init perhaps no
+process ever reaps it.
 
 This file runs on Linux only (/proc, pidfd), and so does the local cluster.
 """

@@ -1,8 +1,8 @@
 """exit_codes: what a script may conclude from how a command ended; `TABLE` is shown by --help.
 
-It is no failure when the reader of a pipe has enough (``logctl read 1 | head``): the command ends
-quietly with 0. Output that is still buffered is dropped, or the interpreter would complain about it
-when it ends.
+When the reader of a pipe has enough (``logctl read 1 | head``), that is no failure: the command
+ends quietly with 0. Output that is still buffered is dropped. Otherwise the interpreter would
+complain about it at its end.
 """
 
 from __future__ import annotations

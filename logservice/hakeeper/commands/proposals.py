@@ -79,7 +79,8 @@ class Joining(enum.StrEnum):
 class InitialCluster(
     Struct, tag="initial", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """The first configuration. It takes effect once; afterwards it answers with the present phase.
+    """The first configuration. It takes effect once; a repetition is answered with the present
+    phase and changes nothing.
 
     `membership` is shard 0's own initial membership. `replicas` is the default for later
     CreateShard calls.

@@ -3,8 +3,8 @@
 Theory of operation. A shard begins with one decision in the replicated state: on which stores, and
 in which data directories, its first replicas live. That membership is recorded as `initial` and
 never decided again, neither when no replica is reported nor when all stores are gone. The shard's
-replicas are then started like any member that its live store does not run, with the same
-redelivery.
+replicas are then started like any other member that does not run on its live store: the command is
+delivered again until it is acknowledged.
 
 INV-HK-BOOTSTRAP-ONCE: a shard's initial membership is written at most once.
 

@@ -2,8 +2,8 @@
 
 Theory of operation. A checker looks at the state and returns findings: operators to start, and
 flags for people. It decides by exact (shard, replica, incarnation). Per shard at most one operator
-that changes the membership is under way. Shard 0 is treated like every other shard, and before
-them.
+that changes the membership is under way. Shard 0 is treated like every other shard, and is looked
+at first.
 
     a voter is LOST or HALTED   more voters than wanted         REMOVE it
                                 a spare store                   REPLACE it there

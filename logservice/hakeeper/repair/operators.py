@@ -2,9 +2,9 @@
 
 Theory of operation. `plan` looks at the newest known membership and reports, and says what the
 operator wants now: to finish, to wait (and for what), or one command for one store. It remembers no
-steps: the state tells how far the repair has come, whoever brought it there. So a lost command, a
-repeated one, a leader change of HAKeeper or of the shard, or a race with another change need no
-special case.
+steps: the state tells how far the repair has come, whoever brought it there. So no special
+case is needed for a lost command, a repeated one, a leader change of HAKeeper or of the shard, or a
+race with another change.
 
     REPLACE, ADD   replica not in the membership   add it as a learner
                    learner, not reported           start it on its store
@@ -24,8 +24,8 @@ decided by the epoch: one of them wins, the other changes nothing, and the next 
 
 The swap waits until a majority of the new configuration, the new replica included, is recently
 active and caught up by the leader's fresh report. A store cannot hold two replicas of a shard. So
-in place the new voter comes empty, and that majority must be there without it. References: Raft
-thesis 4.2.
+when a voter is replaced in place, the new one comes empty, and that majority must be there without
+it. Reference: Raft thesis 4.2.
 """
 
 from __future__ import annotations

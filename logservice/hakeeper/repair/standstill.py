@@ -3,10 +3,10 @@
 Theory of operation. A shard is as durable as the logs that its leader counts. A replica whose store
 answers and whose log does not grow counts for nothing, and its health does not show it: it is
 ALIVE. So every HAKEEPER_IDLE_CHECK_TICKS HAKeeper compares what the leader's fresh report says of
-each follower with what an earlier one said. To do so in every pass would double the cost of a pass,
-and would add nothing. For a replica behind the commit index HAKeeper remembers the furthest index
-that the replica was seen at, and since when. A replica that gets further is remembered with a new
-tick, and one that reaches the commit index is forgotten. After HAKEEPER_STANDSTILL_TICKS at one
+each follower with what an earlier report said. A comparison in every pass would double the cost of
+a pass, and would add nothing. For a replica behind the commit index HAKeeper remembers the furthest
+index that the replica was seen at, and since when. A replica that gets further is remembered with a
+new tick, and one that reaches the commit index is forgotten. After HAKEEPER_STANDSTILL_TICKS at one
 index the replica is flagged. The furthest index counts, because a new leader begins with 0 for
 every follower, and the way back from 0 is no progress.
 
@@ -18,8 +18,9 @@ needs none.
 HAKeeper flags, and does not replace. What holds such a replica up is most often outside of it: a
 full or slow disk, a path between two stores that is cut, a leader that does not serve it, a
 snapshot on its way. A successor would meet the same obstacle, would cost a copy of the log, and
-would remove a log that is whole as far as it goes. Besides, only the leader says so. Its word is
-enough to call a person, and not enough to cost another store its replica.
+would remove a log that is whole as far as it goes. Besides, the leader alone reports that the
+replica stands still. Its report is enough to call a person, and not enough to cost another store
+its replica.
 
 INV-HK-STANDSTILL: what is remembered of a shard is about members that it had when it was last
 looked at, and so is bounded by their number.

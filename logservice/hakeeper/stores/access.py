@@ -2,9 +2,9 @@
 
 Theory of operation. The list lives in shard 0, so that every store follows the same one and a
 change survives whatever a majority survives. A change adds roles to, or takes roles from, one
-identity over one scope; the same change twice is one change. A store learns of it by the answer to
-its next heartbeat (`heartbeats._reply`): the heartbeat says which version the store has, and the
-answer carries the list when the version has changed.
+identity over one scope; the same change twice is one change. A store learns of a change by the
+answer to its next heartbeat (`heartbeats._reply`): the heartbeat says which version the store has,
+and the answer carries the list when the version has changed.
 
 Who may change it is decided at the edge, before it is proposed (`server.edge.gate`).
 """

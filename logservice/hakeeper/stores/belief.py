@@ -12,9 +12,9 @@ When all other voters are down, no store is left to confirm a change that may be
 replica that could help may be waiting to be started. Then one report is enough for exactly the
 change that an operator asked for, because it names no replica that HAKeeper did not choose.
 
-INV-HK-BELIEF: nothing about a shard changes by the word of a store that has no replica of it; and
-by the word of one store, the membership of a shard with three or more voters changes only to what
-an operator wants of it, when no other voter is up.
+INV-HK-BELIEF: a report from a store that has no replica of a shard changes nothing about the shard.
+The report of one store changes the membership of a shard with three or more voters only while no
+other voter is up, and only to what an operator wants of it.
 """
 
 from __future__ import annotations

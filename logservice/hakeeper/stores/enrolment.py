@@ -2,7 +2,7 @@
 
 Theory of operation. A store joins by its first heartbeat, and by nothing else. A certificate proves
 a store's name; this file decides which data directories and addresses the store may bring along.
-The setting `joining` says whether every name is taken that the peer CA signed ("automatic"), or
+The setting `joining` says whether every name that the peer CA signed is accepted ("automatic"), or
 only a name that a person has admitted ("by-verb"). The initial members of shard 0 need no
 admission. A store that is turned away is remembered for a store timeout, so that a flag can name
 it; the number of those is bounded.
@@ -10,9 +10,10 @@ it; the number of those is bounded.
 Shard 0 decides about all other shards. So no store gets a replica of shard 0 merely because it
 joined: only initial members of shard 0 do, and stores that a person has admitted for it.
 
-INV-HK-JOIN: no heartbeat takes a data directory that is enrolled for another store, nor does one
-that joins take the address of another store that is heard from. INV-HK-ELIGIBLE: a new replica of
-shard 0 is placed only on a store that was one of its initial members or was admitted for it.
+INV-HK-JOIN: no heartbeat takes a data directory that is enrolled for another store. No heartbeat by
+which a store joins takes the address of another store that is heard from. INV-HK-ELIGIBLE: a new
+replica of shard 0 is placed only on a store that was one of its initial members or was admitted for
+it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ directory (a store may have several). Its health follows from the store's last h
     store live, has no such directory                   ABSENT, after the store timeout LOST
     store silent for longer than the store timeout      LOST
 
+The store timeout is one for the whole cluster and part of its first configuration.
+
 A REPAIRING replica is neither alive nor to be replaced: it can be back in seconds, with its log,
 while a replacement copies everything. Its store bounds the repair: when the repair stands still,
 the store reports the replica as HALTED.

@@ -12,11 +12,11 @@ HAKeeper's last answer to this process, to a heartbeat or a question. If there n
 age is unknown.
 
 A report is made when it is asked for. A second question within ADMIN_CLUSTER_AGE_S gets the same
-report, so that many pages cost one. A caller that decides by the report what to do next (the doctor
-between two steps of an upgrade) says so, and gets a report begun after its question: in a report
-made a moment earlier a store that was just stopped is still well. A report costs the loop one pass
-over the replicas of the cluster. To keep that below a tenth of the loop, the next one begins no
-sooner than ten times as long after it, whoever asks.
+report, so that many pages cost as much as one. A caller that decides by the report what to do next
+(the doctor between two steps of an upgrade) asks for one that is begun after its question. A report
+made a moment earlier would still show a store as well that was just stopped. A report costs the
+loop one pass over the replicas of the cluster. To keep that below a tenth of the loop, the next one
+begins no sooner than ten times as long after it, whoever asks.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class ClusterReporter:
             self._error = ""
         except LogServiceError as error:
             self._error = str(error)
-            await self._look_here()
+            await self._take_local_view()
 
-    async def _look_here(self) -> None:
+    async def _take_local_view(self) -> None:
         """Take what the replica of shard 0 here has applied, if it is newer than the known view."""
         if self._parts.host.replicas.info(HAKEEPER_SHARD) is None:
             return

@@ -52,8 +52,8 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     """One store. `answers`: whether it answered the store that was asked. `alive`: whether HAKeeper
     hears it; while HAKeeper itself is silent, a store that does not answer is not alive.
 
-    heartbeat_age_ticks: the least age of its last heartbeat when the report was made; -1 when it is
-    unknown.
+    heartbeat_age_ticks: how old its last heartbeat was at least when the report was made; -1 when
+    that is unknown.
     """
 
     store: str
@@ -358,7 +358,9 @@ def _shard(
             for item in view.replicas
         )
     else:
-        replicas = tuple(_own_word(name, item, leader, followers) for name, item in here.items())
+        replicas = tuple(
+            _replica_by_store(name, item, leader, followers) for name, item in here.items()
+        )
     stalled = next((item for item in here.values() if item.stalled), ReplicaStatus())
     return copied(
         ShardRow,
@@ -381,7 +383,7 @@ def _shard(
 
 
 def _leader_by_others(here: Mapping[str, ReplicaStatus], reported: str) -> str:
-    """The store of the leader by its followers' word, or by HAKeeper's if no member answered."""
+    """The leader's store as its followers report it, or as HAKeeper does if no member answered."""
     if not here:
         return reported
     best = max(here.values(), key=lambda item: (item.leader != 0, item.term))
@@ -426,7 +428,7 @@ def _replica(
     )
 
 
-def _own_word(
+def _replica_by_store(
     store: str,
     status: ReplicaStatus,
     leader: ReplicaStatus | None,

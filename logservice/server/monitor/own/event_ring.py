@@ -1,7 +1,7 @@
 """EventRing: the newest events of this process, for people who look at the admin port.
 
 It is a handler of the standard logging that keeps what `events.emit` logged and ignores everything
-else. Threads log, too, so it needs a lock, which `logging.Handler` brings.
+else. Several threads log, so it needs a lock; `logging.Handler` has one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """readiness: whether clients should be sent to a store, and if not, why.
 
-A store is ready when it serves, it is known what it should run, every replica here runs and knows a
-leader that it can reach, the disks work and are below the mark, truncation is not stalled, and no
-difference between replicas is undecided. Each condition that fails is a reason of its own, with the
-shard it concerns and words for a person. All of this is a pure function of what the reporter found.
+A store is ready when all of this holds: it serves; it is known what it should run; every replica
+here runs and knows a leader that it can reach; the disks work and are below the high-water mark;
+truncation is not stalled; no difference between replicas is undecided. Each condition that fails is
+a reason of its own, with the shard it concerns and words for a person. All of this is a pure
+function of what the reporter found.
 
 "Known what it should run": until HAKeeper has answered this process once, no client can use a store
 that has nothing, or that came back with another data directory than shard 0 was begun with. A store

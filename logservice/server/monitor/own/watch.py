@@ -1,9 +1,9 @@
 """Watch: turns states that come and go into one event when they come and one when they go.
 
-A store that is not ready, a slow disk and a HAKeeper that does not answer are states. To log a
-state at every look would bury the log, and never to log it would leave out what matters most. The
-same reason for many shards at once is one event, too. The watch looks at the status every WATCH_S;
-other readers then get that status for free.
+A store that is not ready, a slow disk and a HAKeeper that does not answer are states. If a state
+were logged at every look, it would bury the log; if it were never logged, the log would lack what
+matters most. When many shards have the same reason at once, that is one event, too. The watch looks
+at the status every WATCH_S; other readers then get that status for free.
 """
 
 from __future__ import annotations

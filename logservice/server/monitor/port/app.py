@@ -9,7 +9,7 @@
 Everything is read-only: there are only GET and HEAD, no parameters, no body, no cookie. The page
 may load nothing from elsewhere and run nothing inline (Content-Security-Policy). On a loopback
 address a request must name a loopback host. Else any web page could read the answers through a name
-that it makes point here (DNS rebinding).
+of its own that resolves to this address (DNS rebinding).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Theory of operation. A request runs in a thread of the admin port. It asks the loop for a value and
 waits for it; the value is immutable. The loop makes a value at most as often as the reporters
-allow, so neither many browsers nor a hostile one cost the shards more than that. A loop that does
+allow. So many browsers, or a hostile one, cost the shards no more than that. A loop that does
 not answer within ADMIN_LOOP_WAIT_S is stuck (a disk that hangs in an inline fsync, a bug), and the
 probes say so (`LoopStuck`). Recovery holds the loop, too, for as long as it takes. So until
 `started` the answer is the status made at the beginning.

@@ -6,7 +6,7 @@ application in ADMIN_THREADS threads. The event loop never sees a byte of it.
 A probe must get through, whatever else is connected. When there are ADMIN_CONNECTIONS_MAX
 connections, the next one takes the place of the oldest that waits: for the rest of its request, for
 its reader, or for nothing. A client that is slow on purpose pushes out its own connections, while a
-probe sends its whole request at once. A thread of their own answers probes, since all the others
+probe sends its whole request at once. One thread answers nothing but probes, because all the others
 may be waiting for a report on the cluster.
 
 A thread that has answered wakes the selecting thread by a byte in waitress's pipe. So the pipe is
