@@ -11,9 +11,10 @@ Shard 0 decides about all other shards. So no store gets a replica of shard 0 me
 joined: only initial members of shard 0 do, and stores that a person has admitted for it.
 
 INV-HK-JOIN: no heartbeat takes a data directory that is enrolled for another store. No heartbeat by
-which a store joins takes the address of another store that is heard from. INV-HK-ELIGIBLE: a new
-replica of shard 0 is placed only on a store that was one of its initial members or was admitted for
-it.
+which a store joins takes the address of another store that is heard from.
+
+INV-HK-ELIGIBLE: a new replica of shard 0 is placed only on a store that was one of its initial
+members or was admitted for it.
 """
 
 from __future__ import annotations
