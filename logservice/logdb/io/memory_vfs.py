@@ -221,7 +221,7 @@ class MemoryVfs:
         return handle
 
     def free_bytes(self, path: str) -> int:
-        return max(0, self.capacity_bytes - sum(len(f.cached) for f in self._files.values()))
+        return max(0, self.capacity_bytes - sum([len(f.cached) for f in self._files.values()]))
 
     # --- what a real disk does not offer ---------------------------------------------------------
 
