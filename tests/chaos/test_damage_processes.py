@@ -11,6 +11,7 @@ from logservice_client.sync import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.chaos.known_records import append_blocks, everywhere, read_all, record
+from tests.local_stores import kill_stores
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -64,4 +65,4 @@ def test_g6_bits_flipped_in_a_stopped_store_are_repaired_when_it_runs_again(
         expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(RECORDS)]
         assert found == expected
     finally:
-        cluster.down()
+        kill_stores(cluster)

@@ -14,6 +14,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.logdb.io.data_directory import read_identity
 from logservice.logdb.io.posix_vfs import PosixVfs
 from tests.chaos.known_records import append_blocks, everywhere, read_all, record
+from tests.local_stores import kill_stores
 from tests.nodehost.forgery import forge_where
 from tests.waiting import wait_until
 
@@ -66,7 +67,7 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
         expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(RECORDS)]
         assert found == expected
     finally:
-        cluster.down()
+        kill_stores(cluster)
 
 
 def shown(cluster: LocalCluster, store: str) -> subprocess.CompletedProcess[bytes]:
@@ -141,4 +142,4 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
         log = cluster.process("store-1").log_path
         wait_until(lambda: log.read_text(errors="replace").count("halted: no majority") >= 2)
     finally:
-        cluster.down()
+        kill_stores(cluster)

@@ -11,6 +11,7 @@ from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
 from tests.cli.test_processes import SETTINGS, Program
+from tests.local_stores import kill_stores
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -52,4 +53,4 @@ def test_grant_list_and_revoke(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         wrong = ctl(*shown(), "acl", "grant", "wal-writer", "*", "read")
         assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)
     finally:
-        cluster.down()
+        kill_stores(cluster)

@@ -17,6 +17,7 @@ from logservice_client.read_result import Records
 from logservice_client.sync import SyncHakeeperClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.local_stores import kill_stores
 
 pytestmark = pytest.mark.processes
 
@@ -39,7 +40,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         running.up(60)
         yield running
     finally:
-        running.down()
+        kill_stores(running)
 
 
 class Load:

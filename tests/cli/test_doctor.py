@@ -13,6 +13,7 @@ import pytest
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import SETTINGS, Program
+from tests.local_stores import kill_stores
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
@@ -27,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         running.up(60)
         yield running
     finally:
-        running.down()
+        kill_stores(running)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ import pytest
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import Program
+from tests.local_stores import kill_stores
 from tests.slow_disk import slow_syncs
 from tests.tmpfs import fill, mounted
 from tests.waiting import wait_until
@@ -45,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         running.up(60)
         yield running
     finally:
-        running.down()
+        kill_stores(running)
 
 
 @pytest.fixture
@@ -223,4 +224,4 @@ def test_a_certificate_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixture
         path.write_bytes(good)
         until(ctl, set(), *shown)
     finally:
-        cluster.down()
+        kill_stores(cluster)

@@ -19,6 +19,7 @@ from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_doctor import unready
 from tests.cli.test_processes import SETTINGS, Program
+from tests.local_stores import kill_stores
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
@@ -38,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             running.start(name)
         yield running
     finally:
-        running.down()
+        kill_stores(running)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from logservice_client import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster, free_ports
+from tests.local_stores import kill_stores
 
 UP_S = 30.0
 """A hundred times what it takes, because the machine may be busy."""
@@ -53,7 +54,7 @@ def test_moved_stores_find_each_other(tmp_path: Path, names: tuple[str, ...]) ->
         cluster.up(UP_S)
         served_everywhere(cluster)
     finally:
-        cluster.down()
+        kill_stores(cluster)
 
 
 def test_a_store_that_moves_alone_tells_the_others(tmp_path: Path) -> None:
@@ -66,4 +67,4 @@ def test_a_store_that_moves_alone_tells_the_others(tmp_path: Path) -> None:
         cluster.up(UP_S)
         served_everywhere(cluster)
     finally:
-        cluster.down()
+        kill_stores(cluster)

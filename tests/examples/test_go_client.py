@@ -17,6 +17,7 @@ import pytest
 from logservice_client import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.local_stores import kill_stores
 from tools.own_environment import ROOT, own_environment
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -84,7 +85,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         running.up(60)
         yield running
     finally:
-        running.down()
+        kill_stores(running)
 
 
 def test_every_record_once_although_the_leader_is_killed(

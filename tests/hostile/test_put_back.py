@@ -18,6 +18,7 @@ from logservice_client import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile.victim import SETTINGS
+from tests.local_stores import kill_stores
 
 pytestmark = pytest.mark.processes
 
@@ -98,4 +99,4 @@ def test_a_directory_that_was_put_back_is_not_trusted(tmp_path: Path) -> None:
             found = log.read(1)
             assert found.next_lsn == last + 11
     finally:
-        cluster.down()
+        kill_stores(cluster)

@@ -30,6 +30,7 @@ from logservice_client import SyncLogClient
 from logservice_wire.errors import LogServiceError
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.local_stores import kill_stores
 from tests.waiting import eventually
 
 APPENDS_PER_S = 50
@@ -72,7 +73,7 @@ def attacked(
         yield cluster
         assert cluster.pids() == before, "a store ended"
     finally:
-        cluster.down()
+        kill_stores(cluster)
 
 
 def resident_mib(pid: int) -> float:

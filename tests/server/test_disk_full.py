@@ -16,6 +16,7 @@ from logservice_wire.errors import DiskFull, LogServiceError, Outcome
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.local_stores import kill_stores
 from tests.tmpfs import fill, free_bytes, mounted
 from tests.waiting import wait_until
 
@@ -115,7 +116,7 @@ def disks(tmp_path: Path) -> Iterator[Disks]:
             with SyncLogClient(cluster.endpoints()) as client:
                 yield Disks(cluster, client)
         finally:
-            cluster.down()
+            kill_stores(cluster)
 
 
 def test_fill_truncate_and_go_on(disks: Disks) -> None:

@@ -14,6 +14,7 @@ from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.server.crash import CRASH_EXIT_CODE
+from tests.local_stores import kill_stores
 from tests.server.served import block
 
 pytestmark = pytest.mark.processes
@@ -74,4 +75,4 @@ def test_a_failing_disk(tmp_path: Path) -> None:
             found = log_pb2_grpc.LogStub(channel).Read(request)
         assert [run.first_lsn for run in found.blocks][:10] == list(range(1, 11))
     finally:
-        cluster.down()
+        kill_stores(cluster)

@@ -19,6 +19,7 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.local_stores import kill_stores
 from tests.papers import uri
 from tests.slow_disk import slow_syncs
 
@@ -125,4 +126,4 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
             found = {lsn: shard.read(lsn, max_bytes=1).records()[0] for lsn in acked}
             assert found == acked
     finally:
-        cluster.down()
+        kill_stores(cluster)

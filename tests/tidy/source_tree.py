@@ -8,6 +8,7 @@ themselves can be tested on snippets (`test_rules.py`) and then applied to the t
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,8 +115,11 @@ def banned_identifiers(source: str) -> list[str]:
     ]
 
 
+@functools.cache
 def imported_modules(source: str) -> set[str]:
-    """Top-level names of everything the file imports, lazily or not."""
+    """Top-level names of everything the file imports, lazily or not. Remembered, since every module
+    that one file alone may import asks all files again.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

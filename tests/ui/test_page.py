@@ -17,6 +17,7 @@ from logservice_client.sync import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.server.monitor.cluster.rows import OperatorRow
+from tests.local_stores import kill_stores
 from tools.chromium import Chromium, program
 
 SHARDS = 60
@@ -51,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             shard.truncate(40)
         yield running
     finally:
-        running.down()
+        kill_stores(running)
 
 
 @pytest.fixture(scope="module")
