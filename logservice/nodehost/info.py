@@ -37,8 +37,8 @@ class ReplicaInfo:
     leader: ReplicaId
     first_index: Index
     last_index: Index
-    committed: Index
-    applied: Index
+    committed_index: Index
+    applied_index: Index
     first_lsn: Lsn
     applied_lsn: Lsn
     truncated_lsn: Lsn

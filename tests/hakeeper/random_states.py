@@ -146,7 +146,7 @@ def _reports(dice: random.Random, state: State, store: StoreState) -> None:
             leads,
             dice.randrange(5),
             replica if leads else NO_REPLICA,
-            committed=Index(committed),
+            committed_index=Index(committed),
             match=tuple(
                 (one.replica_id, Index(dice.choice([committed, committed, committed - 50, 10])))
                 for one in members.members

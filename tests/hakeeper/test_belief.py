@@ -35,7 +35,7 @@ def lie(model: Model, name: str, replica: int, shard: ShardId = SHARD) -> None:
         leads=True,
         term=2**60,
         leader=ReplicaId(replica),
-        committed=Index(2**60),
+        committed_index=Index(2**60),
         match=tuple((ReplicaId(one), Index(2**60)) for one in range(1, 9)),
     )
     beat = proposals.StoreHeartbeat(

@@ -56,7 +56,7 @@ def report(
         Index(0),
         b"",
         last_index=Index(last),
-        applied=Index(applied),
+        applied_index=Index(applied),
         halted=halted,
     )
 

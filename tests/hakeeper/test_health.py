@@ -53,7 +53,7 @@ def report(state: State, number: int, **fields: object) -> None:
     values: dict[str, object] = {
         "leads": number == 1,
         "term": 4,
-        "committed": Index(5000),
+        "committed_index": Index(5000),
         "match": ((ReplicaId(2), Index(5000)), (ReplicaId(3), Index(5000))),
         "recently_active": (ReplicaId(2), ReplicaId(3)),
     }

@@ -47,8 +47,8 @@ class Standing(Model):
             report.leader,
             report.first_index,
             report.last_index,
-            report.committed,
-            report.applied,
+            report.committed_index,
+            report.applied_index,
             match=kept,
             recently_active=report.recently_active,
         )
@@ -218,7 +218,7 @@ def test_what_a_store_that_does_not_lead_says_of_followers_is_not_heard(index: i
         True,
         2**61,
         liar,
-        committed=Index(2**61),
+        committed_index=Index(2**61),
         match=((model.stuck, Index(index)),),
     )
     model.state.stores[member.store_id].replicas[ONE] = lie

@@ -108,7 +108,7 @@ class Rig:
 
 async def test_a_heartbeat_says_who_and_what() -> None:
     rig = Rig()
-    rig.run_here(ONE, 1024, role=Role.LEADER, applied=Index(7), applied_lsn=Lsn(70))
+    rig.run_here(ONE, 1024, role=Role.LEADER, applied_index=Index(7), applied_lsn=Lsn(70))
     rig.host.stored.add((TWO, ReplicaId(1030)))
     await rig.sender.beat_once()
     store = rig.state.stores["s1"]
@@ -117,7 +117,12 @@ async def test_a_heartbeat_says_who_and_what() -> None:
     [incarnation] = rig.host.identity.incarnations
     assert store.directories == (proposals.DirectoryReport(incarnation, 10, 90, "", "/d"),)
     report = store.replicas[ONE]
-    assert (report.replica, report.leads, report.applied, report.applied_lsn) == (1024, True, 7, 70)
+    assert (report.replica, report.leads, report.applied_index, report.applied_lsn) == (
+        1024,
+        True,
+        7,
+        70,
+    )
     assert report.match == ((2, 1),)
     assert report.recently_active == (2,)
     assert store.stored == ((TWO, 1030),)
@@ -155,14 +160,14 @@ async def test_only_differences_are_sent() -> None:
         rig.run_here(ShardId(shard), 1000 + shard)
     await rig.sender.beat_once()
     assert len(rig.beats()[-1].replicas) == 49
-    rig.run_here(ShardId(3), 1003, applied=Index(9))
+    rig.run_here(ShardId(3), 1003, applied_index=Index(9))
     del rig.host.infos[ShardId(4)]
     await rig.sender.beat_once()
     last = rig.beats()[-1]
     assert [report.shard for report in last.replicas] == [3]
     assert last.gone == (4,)
     assert set(rig.state.stores["s1"].replicas) == set(range(1, 50)) - {4}
-    assert rig.state.stores["s1"].replicas[3].applied == 9
+    assert rig.state.stores["s1"].replicas[3].applied_index == 9
     assert len(proposals.encode(last)) < 400
 
 

@@ -178,7 +178,7 @@ async def test_a_restart_begins_at_the_newest_export(cluster: TruncatingCluster)
     host = await store.up()
     info = host.replicas.info(SHARD)
     assert info is not None
-    assert info.applied == exported > info.first_index
+    assert info.applied_index == exported > info.first_index
     cluster.network.heal()
     cluster.introduce()
 
@@ -246,7 +246,7 @@ async def test_shard_0_compacts_itself(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         info = cluster.host(number).replicas.info(HAKEEPER_SHARD)
         assert info is not None
-        assert 100 < info.first_index < info.applied
+        assert 100 < info.first_index < info.applied_index
         assert cluster.truncating[number].exports.replicas() == []
     assert (await host.propose(HAKEEPER_SHARD, command, 30.0)).value == 181
     await cluster.down()

@@ -301,7 +301,7 @@ def believing(epoch: int = 0, applied: int = 0, truncated: int = 0, incarnation:
         Incarnation(7),
         Index(epoch),
         b"",
-        applied=Index(applied),
+        applied_index=Index(applied),
         truncated_lsn=Lsn(truncated),
     )
     machine.state.stores[StoreId("s1")] = StoreState(

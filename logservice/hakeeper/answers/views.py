@@ -217,7 +217,7 @@ def _replica_view(
         report is not None,
         replica == leader,
         found.value,
-        report.applied if report is not None else Index(0),
+        report.applied_index if report is not None else Index(0),
         report.first_lsn if report is not None else Lsn(0),
         report.applied_lsn if report is not None else Lsn(0),
     )

@@ -144,8 +144,8 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     leader: MaybeReplica = NO_REPLICA
     first_index: LogIndex = Index(0)
     last_index: LogIndex = Index(0)
-    committed: LogIndex = Index(0)
-    applied: LogIndex = Index(0)
+    committed_index: LogIndex = Index(0)
+    applied_index: LogIndex = Index(0)
     first_lsn: LogLsn = Lsn(0)
     applied_lsn: LogLsn = Lsn(0)
     truncated_lsn: LogLsn = Lsn(0)

@@ -44,7 +44,7 @@ def observe(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) 
     if leader is None:
         return
     for replica, index in leader.match:
-        level = index >= leader.committed
+        level = index >= leader.committed_index
         if level or replica == leader.replica or found.get(replica) is not Health.ALIVE:
             continue
         known = before.get(replica)

@@ -176,7 +176,7 @@ def keeping_up(state: State, shard: ShardState) -> frozenset[ReplicaId]:
     leader = fresh_leader(state, shard)
     if leader is None:
         return frozenset()
-    enough = leader.committed - bounds.HAKEEPER_CAUGHT_UP_ENTRIES
+    enough = leader.committed_index - bounds.HAKEEPER_CAUGHT_UP_ENTRIES
     matched = {replica for replica, index in leader.match if index >= enough}
     good = (matched & set(leader.recently_active)) | {leader.replica}
     living = healths(state, shard)

@@ -115,7 +115,7 @@ def _forgotten(
     for report in beat.replicas:
         known = before.replicas.get(report.shard)
         if known is not None and known.incarnation == report.incarnation:
-            lost = (known.replica, known.applied)
+            lost = (known.replica, known.applied_index)
             if _lacks(report, lost):
                 found[report.shard] = lost
     return found

@@ -249,7 +249,7 @@ class TruncationWorker:
             if index is None:
                 behind = self._meter.truncatable_bytes(shard, replica, truncated)
                 return Step.NO_EXPORT if behind else Step.NOTHING_TRUNCATED
-            if index > info.applied:
+            if index > info.applied_index:
                 return Step.NOT_APPLIED
             snapshot = await self._in_executor(lambda: exports.load(shard, replica, index))
             if snapshot is None:
@@ -269,11 +269,11 @@ class TruncationWorker:
             truncated=truncated,
         )
         invariant(
-            snapshot.index <= info.applied,
+            snapshot.index <= info.applied_index,
             "INV-T3",
             shard=shard,
             index=snapshot.index,
-            applied=info.applied,
+            applied=info.applied_index,
         )
         if self._current(info) is None:
             return Step.STOPPED
@@ -287,7 +287,7 @@ class TruncationWorker:
         if not exports.is_read(shard, replica):
             return Step.EXPORT_FAILED
         newest = exports.newest_index(shard, replica)
-        if info.applied <= max(newest, info.first_index - 1):
+        if info.applied_index <= max(newest, info.first_index - 1):
             return Step.NOT_ADVANCED
         snapshot = self._replicas.applied_snapshot(shard)
         try:
@@ -331,8 +331,8 @@ class TruncationWorker:
     async def _compact_hakeeper(self, info: ReplicaInfo) -> Step:
         """Compact shard 0 behind the state of the visit before when its log is long."""
         installed = Index(info.first_index - 1)
-        entries = info.applied - installed
-        size = self._meter.bytes_between(info.shard, info.replica, installed, info.applied)
+        entries = info.applied_index - installed
+        size = self._meter.bytes_between(info.shard, info.replica, installed, info.applied_index)
         if entries <= self._hakeeper_entries_max and size <= self._hakeeper_bytes_max:
             self._hakeeper_snapshot = None
             return Step.SHORT_LOG

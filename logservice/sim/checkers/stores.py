@@ -93,9 +93,9 @@ class HAKeeperView(Checker):
             if shard == HAKEEPER_SHARD:
                 continue
             oracle = self.oracle.shard(shard)
-            if report.applied > max(oracle.committed_through, _BOOTSTRAP_INDEX):
+            if report.applied_index > max(oracle.committed_through, _BOOTSTRAP_INDEX):
                 self.wrong(
-                    f"{store.store} reports applied index {report.applied} of shard {shard}; "
+                    f"{store.store} reports applied index {report.applied_index} of shard {shard}; "
                     f"applied anywhere is {oracle.committed_through}"
                 )
             if report.truncated_lsn > oracle.truncated_lsn:

@@ -225,8 +225,6 @@ def _replica(
         membership_epoch=info.membership.change_epoch,
         voters=len(info.membership.voters),
         learners=len(info.membership.learners),
-        committed_index=info.committed,
-        applied_index=info.applied,
         requested_truncation_lsn=status.requested_truncation_lsn if status is not None else 0,
         writer_holder=status.writer_holder if status is not None else "",
         writer_epoch=status.writer_epoch if status is not None else 0,
