@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from logservice import bounds
-from logservice.cli.ctl.cluster_look import OutsideView, Probe
 from logservice.cli.ctl.diagnosis import (
     CLOCK_SKEW_US,
     FIRST_START_S,
@@ -18,6 +17,7 @@ from logservice.cli.ctl.diagnosis import (
     Severity,
     diagnose,
 )
+from logservice.cli.ctl.outside_view import OutsideView, Probe
 from logservice.cli.ctl.top_view import SORTS, Rates, screen, size
 from logservice.hakeeper.repair import standstill
 from logservice.hakeeper.repair.bootstrap import initial_membership

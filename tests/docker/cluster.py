@@ -26,7 +26,7 @@ from docker.models.networks import Network
 from logservice_client.tls import TlsFiles
 
 from logservice.cli.certificates.authority import Authority
-from logservice.cli.ctl.cluster_look import look
+from logservice.cli.ctl.outside_view import view_from_outside
 from logservice.cli.processes.toml_text import toml_text
 from logservice.server.monitor.cluster.rows import ClusterReport
 from tests.docker.engine import Engine
@@ -161,7 +161,7 @@ class StoreContainers:
 
     def report(self) -> ClusterReport | None:
         """The report on the whole cluster from a store that reaches HAKeeper."""
-        return look(",".join(self.addresses.values()), _LOOK_S, self.tls).report
+        return view_from_outside(",".join(self.addresses.values()), _LOOK_S, self.tls).report
 
     def until_well(self, timeout_s: float = 180) -> ClusterReport:
         """Wait until every store is ready and every shard has a leader."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logservice import bounds
-from logservice.cli.ctl.cluster_look import OutsideView
+from logservice.cli.ctl.outside_view import OutsideView
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
 

@@ -26,10 +26,10 @@ def doctor(session: Session, strict: bool, form: str) -> int:
 
     Exit code 1 when something is broken or in danger; with --strict also for a warning.
     """
-    from logservice.cli.ctl.cluster_look import look
     from logservice.cli.ctl.diagnosis import Finding, Severity, diagnose
+    from logservice.cli.ctl.outside_view import view_from_outside
 
-    seen = look(session.endpoints, session.timeout_s, session.tls)
+    seen = view_from_outside(session.endpoints, session.timeout_s, session.tls)
     findings = diagnose(seen)
 
     def fields(finding: Finding) -> dict[str, str]:

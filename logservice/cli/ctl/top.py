@@ -25,14 +25,14 @@ class Source:
 
     def __init__(self, session: Session) -> None:
         """Use the endpoints of the session. Raises InvalidArgument without any."""
-        from logservice.cli.ctl.cluster_look import addresses_of
+        from logservice.cli.ctl.outside_view import addresses_of
 
         self._session = session
         self._addresses = addresses_of(session.endpoints)
 
     def fetch(self) -> ClusterReport:
         """The newest report. Raises NotReady when no store answers."""
-        from logservice.cli.ctl.cluster_look import fetch
+        from logservice.cli.ctl.outside_view import fetch
 
         failure = ""
         for _ in range(len(self._addresses)):

@@ -42,9 +42,10 @@ def state_of(session: Session) -> hakeeper_pb2.ClusterState | LogServiceError:
 
 def remembered(session: Session, silence: LogServiceError) -> ClusterReport:
     """What the stores know. It first says on stderr what that is worth. Raises NotReady."""
-    from logservice.cli.ctl.cluster_look import look
+    from logservice.cli.ctl.outside_view import view_from_outside
 
-    report = look(session.endpoints, session.timeout_s * (1 - _SHARE), session.tls).report
+    limit_s = session.timeout_s * (1 - _SHARE)
+    report = view_from_outside(session.endpoints, limit_s, session.tls).report
     if report is None:
         raise NotReady(
             "neither HAKeeper nor any store answers; `logctl doctor` says what it tried"

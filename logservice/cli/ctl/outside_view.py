@@ -1,4 +1,4 @@
-"""cluster_look: what `logctl top` and `doctor` see of a cluster from outside.
+"""outside_view: what `logctl top` and `doctor` see of a cluster from outside.
 
 Every store is asked whether it answers from *here*, and one store is asked for a report on the
 whole cluster, which it makes after the question. The addresses are those that the caller named and
@@ -78,7 +78,7 @@ def addresses_of(endpoints: str) -> list[str]:
     return parse_endpoints(endpoints)
 
 
-def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> OutsideView:
+def view_from_outside(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> OutsideView:
     """Ask every store. `timeout_s` limits the report, which in turn asks all stores and HAKeeper.
 
     Raises InvalidArgument without endpoints. Other failures are in the answer.
