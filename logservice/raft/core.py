@@ -462,9 +462,11 @@ class Raft:
     # --- questions -------------------------------------------------------------------------------
 
     def proposing(self) -> Proposing | None:
-        """What must be known before anything is proposed; None when this replica does not lead."""
+        """What must be known before anything is proposed; None when this replica does not lead, or
+        is handing leadership over: what waits until then is the next leader's, or its own again.
+        """
         s = self._state
-        if s.role is not _LEADING:
+        if s.role is not _LEADING or s.transferee != NO_REPLICA or s.leaving_at:
             return None
         log = s.log
         room = self.block_room

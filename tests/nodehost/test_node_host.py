@@ -135,6 +135,28 @@ async def test_what_belongs_to_somebody_is_not_forwarded(
     assert cluster.host(leader).requests.refused[forwarding.PROPOSE.method, "not forwarded"] == 1
 
 
+async def test_no_append_is_refused_while_leadership_is_handed_over(cluster: Cluster) -> None:
+    """What waits at the old leader is the next leader's: its callers need not come again."""
+    going_on, appended = True, 0
+
+    async def caller(number: int) -> None:
+        nonlocal appended
+        while going_on:
+            await cluster.host(number).append(SHARD, request(), 30.0)
+            appended += 1
+
+    async with asyncio.TaskGroup() as group:
+        for number in (1, 2, 3) * 4:
+            group.create_task(caller(number))
+        for _ in range(10):
+            before, leader = appended, await cluster.leader()
+            target = ReplicaId(1 + leader % 3)
+            await cluster.host(leader).router.transfer_leadership(SHARD, target, 30.0)
+            await eventually(lambda before=before: appended > before + 20)
+        going_on = False
+    assert await cluster.leader()
+
+
 async def test_a_membership_is_changed_by_the_leaders_own_store_only(cluster: Cluster) -> None:
     leader = await cluster.leader()
     other = cluster.host(1 + leader % 3)

@@ -182,11 +182,13 @@ def test_a_transfer_is_aborted_by_naming_the_leader_itself() -> None:
     cluster.crash(2)
     leader.propose([block(b"x")])
     leader.transfer_leader(ReplicaId(2))
+    assert leader.proposing() is None, "what waits is the next leader's"
     with pytest.raises(ProposalDropped) as dropped:
         leader.propose([block(b"y")])
     assert dropped.value.reason is DropReason.TRANSFERRING
     leader.transfer_leader(ReplicaId(1))
     assert leader.status().leader_transferee == 0
+    assert leader.proposing() is not None
     leader.propose([block(b"y")])
     cluster.settle()
     assert cluster.committed_payloads() == [b"x", b"y"]
