@@ -64,7 +64,7 @@ def test_every_lane_speaks_in_one_piece_and_the_last_line_counts_the_tests(tree:
 
 
 @pytest.mark.parametrize("broken", ["crash", "demo"])
-def test_a_failed_lane_of_either_track_fails_the_run_after_the_others_have_spoken(
+def test_a_failed_lane_of_any_track_fails_the_run_after_the_others_have_spoken(
     tree: Path, broken: str
 ) -> None:
     code, said = ci(tree, broken=broken)
