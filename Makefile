@@ -16,11 +16,12 @@ CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 HOSTILE_SECONDS ?= 3600
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
-# Files run in two processes; a file's tests stay together. They run in the order of their names, since the order of
-# xdist, most tests first, leaves the files with one long test for the end. Four kinds of tests have lanes of their own.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
+# Files run in three processes, since tests of real processes often wait; a file's tests stay together. They run in the
+# order of their names: the order of xdist, most tests first, leaves the files with one long test for the end. Four
+# kinds of tests have lanes of their own.
+PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo chaos bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -105,6 +106,9 @@ pictures: .venv ## those of README.md and ARCHITECTURE.md; the page's needs Chro
 limits: .venv ## rewrite docs/limits.md from the code
 	$(BIN)/python -m tools.list_limits --write
 
+commands: .venv ## rewrite docs/commands.md from the programs
+	$(BIN)/python -m tools.list_commands --write
+
 sim: .venv ## clusters in virtual time with faults: make sim SEEDS=300 FIRST=1
 	$(BIN)/python -m logservice.sim --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS) $(SIM_FLAGS)
 
@@ -118,7 +122,7 @@ nightly-sim: .venv ## thousands of short seeds; goes on where its ledger ends
 crash: .venv strace ## every disk that a crash can leave behind; I/O that fails; rot
 	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)
 	$(BIN)/python -m tests.crash.faults
-	$(BIN)/python -m tests.crash.every_bit --kib 16
+	$(BIN)/python -m tests.crash.every_bit --kib 8
 	$(BIN)/python -m tests.crash.unreadable
 	$(BIN)/python -m tests.crash.rot --stride 4
 
@@ -144,8 +148,14 @@ sim-sums: .venv ## figures of campaigns: make sim-sums LEDGERS="one.jsonl two.js
 demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 	$(BIN)/python -m examples.sqlite_wal
 
+life: .venv ## a cluster lives: zones, the loss of one, drain, restarts, rebalance, replica counts, deletion
+	$(BIN)/python -m tests.life $(LIFE_FLAGS)
+
 chaos: .venv ## SIGKILL of random stores under load: make chaos KILLS=30
 	$(BIN)/python -m tests.chaos --kills $(KILLS)
+
+upgrade: .venv ## a cluster of the last release becomes one of this tree under load, and back before the raise
+	$(BIN)/python -m tests.upgrade
 
 bench: .venv ## the figures of docs/performance.md, etcd beside us: make bench ROUNDS=5
 	$(BIN)/python -m bench --rounds $(ROUNDS) $(BENCH_FLAGS)

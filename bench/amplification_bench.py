@@ -7,13 +7,16 @@ depends on who truncates when, and not on the disk. So the store is in memory, n
 the figures are the same on every machine. A segment is emptied by copying when at most
 `rewrite_live_ratio` of it is alive, an old one at `rewrite_old_live_ratio`. With a ratio of r, each
 byte that is freed costs at most r / (1 - r) copied bytes. The patterns try to reach that.
+
+The second table is of deletions: some of the logs, evenly mixed with the others, are removed at
+once. It says what the disk holds before and after, and what that cost in copies.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +36,9 @@ from logservice.snapshot import Snapshot
 SHARDS = 48
 PAYLOAD = b"x" * 4096
 SEGMENT_BYTES = 1 << 20
+DELETION_SEGMENT_BYTES = 8 << 20
+"""Copies are written half a MiB at a time, and a segment ends before a group that does not fit."""
+
 GROUPS_PER_COLLECTION = 5
 """Groups between two collections: they fill about a segment."""
 
@@ -72,12 +78,7 @@ PATTERNS = (
 
 def measure(pattern: Pattern, groups: int) -> LogDbStats:
     """Write `groups` groups with an entry of each shard, truncating and collecting on the way."""
-    vfs = MemoryVfs()
-    identity = DataDirectory.open(
-        "/bench", vfs=vfs, cluster_id=ClusterId("bench"), store_id=StoreId("bench")
-    )
-    options = LogDbOptions(SEGMENT_BYTES, ballast_bytes=0, reserve_bytes=0)
-    db = LogDb.open("/bench", identity=identity, vfs=vfs, kv=MemoryKvEngine(), options=options)
+    db = _open(LogDbOptions(SEGMENT_BYTES, ballast_bytes=0, reserve_bytes=0))
     for number in range(1, groups + 1):
         db.commit([_appended(shard, number) for shard in range(1, SHARDS + 1)])
         if number % GROUPS_PER_COLLECTION == 0:
@@ -87,10 +88,42 @@ def measure(pattern: Pattern, groups: int) -> LogDbStats:
                     db.commit([_truncated(shard, index)])
             while db.collect_garbage().unlinked:
                 pass
+    return db.stats()
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What deleting some of the logs did; bytes."""
+
+    before: int
+    after: int
+    copied: int
+
+
+def delete(logs: int, groups: int, *, paid: bool = True) -> Deleted:
+    """Write `groups` groups with an entry of each shard, remove `logs` shards, and collect.
+
+    paid: whether removals pay for copies; else by the live ratios alone.
+    """
+    options = LogDbOptions(DELETION_SEGMENT_BYTES, ballast_bytes=0, reserve_bytes=0)
+    db = _open(options if paid else replace(options, rewrite_for_removed=0))
+    for number in range(1, groups + 1):
+        db.commit([_appended(shard, number) for shard in range(1, SHARDS + 1)])
+    before = db.stats().segment_bytes
+    for shard in range(1, logs + 1):
+        db.commit([Update(ShardId(shard), ReplicaId(1), remove=True)])
+    while db.collect_garbage().unlinked:
+        pass
     stats = db.stats()
-    db.close()
-    identity.close()
-    return stats
+    return Deleted(before, stats.segment_bytes, stats.bytes_rewritten)
+
+
+def _open(options: LogDbOptions) -> LogDb:
+    vfs = MemoryVfs()
+    identity = DataDirectory.open(
+        "/bench", vfs=vfs, cluster_id=ClusterId("bench"), store_id=StoreId("bench")
+    )
+    return LogDb.open("/bench", identity=identity, vfs=vfs, kv=MemoryKvEngine(), options=options)
 
 
 def _appended(shard: int, number: int) -> Update:
@@ -120,5 +153,20 @@ def table(groups: int) -> Table:
     return made
 
 
+def deletions(groups: int) -> Table:
+    """A row for each number of deleted logs."""
+    made = Table(title=f"deletion, {SHARDS} shards, {groups} groups")
+    made.add_column("deleted logs")
+    for column in ("before, MiB", "after, MiB", "copied, MiB", "after by live ratios alone, MiB"):
+        made.add_column(column, justify="right")
+    for logs in (SHARDS // 8, SHARDS // 4, SHARDS // 2, SHARDS * 3 // 4):
+        now, alone = delete(logs, groups), delete(logs, groups, paid=False)
+        figures = (now.before, now.after, now.copied, alone.after)
+        made.add_row(f"{logs} of {SHARDS}", *(f"{figure / (1 << 20):.1f}" for figure in figures))
+    return made
+
+
 if __name__ == "__main__":
-    Console(width=120).print(table(2000))
+    console = Console(width=120)
+    console.print(table(2000))
+    console.print(deletions(500))

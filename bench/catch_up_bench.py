@@ -18,11 +18,13 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from logservice.clock import SystemClock
 from logservice.ids import NO_SESSION, ClusterId, Incarnation, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
@@ -44,11 +46,20 @@ LOOK_S = 0.005
 class Store:
     """A data directory, and the NodeHost over it while it is up."""
 
-    def __init__(self, number: int, path: Path, network: MemoryNetwork) -> None:
+    def __init__(
+        self,
+        number: int,
+        path: Path,
+        network: MemoryNetwork,
+        make_vfs: Callable[[], Vfs] = PosixVfs,
+        election_ticks: int = 10,
+    ) -> None:
         self.number = number
         self.store_id = StoreId(f"store-{number}")
         self._path = str(path)
         self._network = network
+        self._make_vfs = make_vfs
+        self._election_ticks = election_ticks
 
     async def up(self) -> None:
         """Open and start."""
@@ -60,11 +71,13 @@ class Store:
             [self._path],
             members=(),
             first=FirstConfiguration(cluster, 0, 3, 1.0),
-            options=NodeHostOptions(tick_ms=50, election_ticks=10, quiesce_ticks=0),
+            options=NodeHostOptions(
+                tick_ms=50, election_ticks=self._election_ticks, quiesce_ticks=0
+            ),
             logdb=LogDbOptions(ballast_bytes=0, reserve_bytes=0),
         )
         seams = StoreSeams(
-            disk=lambda _: DiskSeams.on_files(PosixVfs()),
+            disk=lambda _: DiskSeams.on_files(self._make_vfs()),
             clock=SystemClock(),
             make_transport=lambda identity: MemoryTransport(identity, self._network),
             draw_id=lambda: drawn.getrandbits(63),
@@ -92,12 +105,17 @@ class Store:
 class Trio:
     """Three stores with one replica of the shard each."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, make_vfs: Callable[[], Vfs] = PosixVfs, election_ticks: int = 10
+    ) -> None:
         network = MemoryNetwork(through_codec=True)
-        self.stores = [Store(number, root / str(number), network) for number in (1, 2, 3)]
+        self.stores = [
+            Store(number, root / str(number), network, make_vfs, election_ticks)
+            for number in (1, 2, 3)
+        ]
 
-    async def up(self) -> None:
-        """Start everything."""
+    async def up(self, shards: int = 1) -> None:
+        """Start everything: the shard, and those with the numbers behind it."""
         for store in self.stores:
             await store.up()
         self.introduce(self.stores)
@@ -109,7 +127,9 @@ class Trio:
             ),
         )
         for store in self.stores:
-            await store.host.replicas.start(SHARD, ReplicaId(store.number), membership, join=False)
+            for number in range(SHARD, SHARD + shards):
+                shard, replica = ShardId(number), ReplicaId(store.number)
+                await store.host.replicas.start(shard, replica, membership, join=False)
 
     def introduce(self, up: list[Store]) -> None:
         """Tell the stores that are up each other's addresses."""
@@ -117,11 +137,11 @@ class Trio:
             for other in up:
                 one.host.transport.set_address(other.store_id, other.host.transport.address)
 
-    async def leader(self, up: list[Store]) -> Store:
+    async def leader(self, up: list[Store], shard: ShardId = SHARD) -> Store:
         """Wait for a leader and return it."""
         while True:
             for store in up:
-                if store.host.replicas.running[SHARD].ready_to_lead:
+                if store.host.replicas.running[shard].ready_to_lead:
                     return store
             await asyncio.sleep(0.01)
 

@@ -34,8 +34,9 @@ from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.nodehost.disks.engine import Engine, Write
+from logservice.nodehost.disks.engine import Engine
 from logservice.nodehost.disks.executor import ThreadExecutor
+from logservice.nodehost.disks.write_queue import Write
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -98,7 +99,8 @@ class Shard:
             Term(1), Index(self.next), Lsn(lsn), self._proposals, EntryKind.BLOCK, self._payload
         )
         said = HardState(Term(1), ME, Index(self.next - 1))
-        return Write([Update(self.shard, ME, said, (entry,))], True, self._durable)
+        update = Update(self.shard, ME, said, (entry,))
+        return Write(self.shard, [update], True, self._durable)
 
     def _durable(self) -> None:
         self.next += 1

@@ -39,6 +39,9 @@ CLUSTER: Final = "cluster"
 _SHARD_SCOPE: Final = re.compile(r"shard/([1-9][0-9]{0,17})", re.ASCII)
 _NAME_SCOPE: Final = re.compile(rf"name/([^*]{{0,{NAME_BYTES_MAX}}})(\*?)")
 
+_SOME_SHARD: Final = ShardId(-1)
+"""A log whose id no scope names."""
+
 
 @value
 class Grant:
@@ -97,6 +100,10 @@ class AccessList:
             if _covers(scope, shard, name):
                 found |= roles
         return found
+
+    def roles_by_name(self, identity: str, name: str) -> frozenset[str]:
+        """Roles over whatever log has that name."""
+        return self.roles(identity, _SOME_SHARD, name)
 
 
 def _covers(scope: str, shard: ShardId, name: str | None) -> bool:

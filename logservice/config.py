@@ -104,6 +104,9 @@ class StoreSection(_Section, frozen=True, kw_only=True):
     ]
     host: Name | None = None
     """Machine label: replicas of a shard never share a machine. The default is the store id."""
+    labels: Annotated[dict[Name, Name], Meta(max_length=bounds.STORE_LABELS_MAX)] = {}
+    """Where the store is, and what else it is known by. HAKeeper places replicas by `zone`, and by
+    `region` where zones of several regions have the same name; other labels are free."""
 
     @property
     def host_label(self) -> str:
@@ -426,6 +429,7 @@ def _assign(raw: dict[str, Any], assignment: str) -> None:
 def check(config: StoreConfig) -> None:
     """Checks the rules that span several keys. Raises ConfigError."""
     _check_directories(config)
+    _check_labels(config.store.labels)
     _check_tls(config)
     _check_addresses(config)
     _check_admin(config.admin)
@@ -483,6 +487,15 @@ def _check_directories(config: StoreConfig) -> None:
                 f"store.data_directories[{position}]", f"{directory!r} is there already"
             )
         seen.add(path)
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if "host" in labels:
+        raise ConfigError("store.labels", "expected no label 'host': store.host is that label")
+    size = sum(len(name) + len(value) for name, value in labels.items())
+    if size > bounds.STORE_LABEL_BYTES_MAX:
+        expected = f"expected <= {bounds.STORE_LABEL_BYTES_MAX} bytes in all, got {size}"
+        raise ConfigError("store.labels", expected)
 
 
 def _check_addresses(config: StoreConfig) -> None:

@@ -42,6 +42,11 @@ class Event(enum.Enum):
         "shard {shard}: store {store} is not heard ({reason}): {detail}",
     )
     REPLICA_REPAIRED = (logging.WARNING, "shard {shard}: replica {replica} is repaired in place")
+    REPLICA_STUCK = (
+        logging.ERROR,
+        "shard {shard}: replica {replica} applies nothing, at entry {applied} of {committed}",
+    )
+    REPLICA_GOES_ON = (logging.INFO, "shard {shard}: replica {replica} applies again")
     INDEX_REBUILT = (
         logging.WARNING,
         "the derived index of data directory {path} is made anew from the segments: {reason}",
@@ -84,7 +89,20 @@ class Event(enum.Enum):
     )
     HAKEEPER_SILENT = (logging.WARNING, "HAKeeper has not answered for {seconds} s")
     HAKEEPER_ANSWERS = (logging.INFO, "HAKeeper answers again")
+    CLUSTER_VERSION = (logging.INFO, "the cluster is at version {version}")
     STORE_JOINED = (logging.WARNING, "store {joined} belongs to the cluster from now on")
+    LOG_REMOVED = (
+        logging.INFO,
+        "the log is deleted: replica {replica} of shard {shard} is removed",
+    )
+    LOG_NOT_REMOVED = (
+        logging.WARNING,
+        "replicas of the deleted shard {shard} are not removed yet: {error}",
+    )
+    SERVICE_HOLD_REFUSED = (
+        logging.WARNING,
+        "shard {shard}: {hold} of a service is not set or released yet: {error}",
+    )
     COMMAND_DONE = (logging.INFO, "HAKeeper's command {command_id} is done: {command}")
     COMMAND_FAILED = (logging.WARNING, "HAKeeper's command {command_id} failed: {error}")
 

@@ -7,7 +7,7 @@ and no input makes them raise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from logservice.entry import Entry
@@ -38,11 +38,23 @@ class StateMachine(Protocol):
         ...
 
     def lookup(self, query: object) -> object:
-        """Answer a query from the present state; never changes it."""
+        """Answer a query from the present state; never changes it. A long answer is `Sliced`."""
         ...
 
     def save_snapshot(self) -> bytes:
         """The whole state. Equal state gives equal bytes."""
+        ...
+
+    def save_in_slices(self) -> Iterator[bytes]:
+        """The bytes of `save_snapshot` as of the call, in pieces. What is applied between two of
+        them changes nothing of it.
+        """
+        ...
+
+    def prepare(self, state: bytes) -> Iterator[None]:
+        """Read `state` in steps, so that `check_snapshot` and `recover_from_snapshot` of the same
+        object take no time. What does not decode is left to them.
+        """
         ...
 
     def recover_from_snapshot(self, state: bytes) -> None:

@@ -96,3 +96,16 @@ def test_roles() -> None:
     for wrong in ("", "READ", "write", "replica"):
         with pytest.raises(InvalidArgument):
             checked_roles(["read", wrong])
+
+
+def test_a_name_alone_is_covered_by_names_and_by_everything() -> None:
+    scopes = ("name/wal", "name/log-*", "*", "cluster", "shard/1")
+    found = AccessList(1, [Grant(scope, scope, ("read",)) for scope in scopes])
+    covered = {
+        (scope, name)
+        for scope in scopes
+        for name in ("wal", "log-1", "1")
+        if found.roles_by_name(scope, name)
+    }
+    everything = {("*", "wal"), ("*", "log-1"), ("*", "1")}
+    assert covered == {("name/wal", "wal"), ("name/log-*", "log-1"), *everything}

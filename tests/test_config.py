@@ -85,6 +85,47 @@ def test_data_directories_that_make_no_sense(directories: list[str], field: str)
     assert refused.value.metadata["field"].startswith(field)
 
 
+def labelled(value: str) -> str:
+    return MINIMAL.replace("[bootstrap]", f"labels = {value}\n\n[bootstrap]", 1)
+
+
+def test_labels_of_a_store() -> None:
+    assert config.parse(MINIMAL).store.labels == {}
+    parsed = config.parse(labelled("{ zone = 'a', region = 'eu', disk = 'nvme' }"))
+    assert parsed.store.labels == {"zone": "a", "region": "eu", "disk": "nvme"}
+    given = config.parse(MINIMAL, ['store.labels={ zone = "b" }'])
+    assert given.store.labels == {"zone": "b"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("{ host = 'h' }", "store.host is that label"),
+        ("{ zone = '' }", "expected str"),
+        ("{ zone = 'a/b' }", "expected str"),
+        ("{ zone = 1 }", "{'zone': 1}"),
+        ("'a'", "expected object"),
+    ],
+)
+def test_refused_labels(value: str, words: str) -> None:
+    error = refused(labelled(value))
+    assert error.metadata["field"].startswith("store.labels")
+    assert words in str(error)
+
+
+def test_labels_are_bounded() -> None:
+    def text(labels: dict[str, str]) -> str:
+        pairs = ", ".join(f"{key} = '{value}'" for key, value in labels.items())
+        return labelled("{" + pairs + "}")
+
+    most = {f"n{number:02}": "v" for number in range(bounds.STORE_LABELS_MAX)}
+    assert config.parse(text(most)).store.labels == most
+    assert "length <= 32" in str(refused(text({**most, "another": "v"})))
+    long = {f"n{number:02}": "v" * 125 for number in range(bounds.STORE_LABEL_BYTES_MAX // 128)}
+    assert config.parse(text(long)).store.labels == long
+    assert "in all, got 2050" in str(refused(text({**long, "a": "b"})))
+
+
 def test_as_many_data_directories_as_are_allowed() -> None:
     directories = [f"d{n}" for n in range(bounds.DATA_DIRECTORIES_MAX)]
     parsed = config.parse(MINIMAL.replace('["data"]', repr(directories)))

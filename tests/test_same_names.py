@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from logservice.same_names import copied
 
-SOURCE = SimpleNamespace(first=1, second=2, third=3, first_lsn=4, applied_lsn=5)
+SOURCE = SimpleNamespace(
+    first=1, second=2, third=3, first_lsn=4, applied_lsn=5, voters=3, healthy_voters=2
+)
 
 
 @dataclass

@@ -1,8 +1,8 @@
-"""The pictures of README.md: SVG from small descriptions, and a screenshot of the page `/ui`.
+"""The pictures of the documents: SVG from small descriptions, and a screenshot of the page `/ui`.
 
-The architecture is described here, in `BOXES` and `ARROWS`. The benchmark plot is made from the
-table of docs/performance.md, so picture and table cannot differ. A test compares both with what
-this makes. The screenshot needs Chromium and a cluster: see `tools/take_screenshot.py`.
+The architecture is described here, in `BOXES` and `ARROWS`. The plots are made from the tables of
+docs/performance.md and docs/scale.md, so picture and table cannot differ. A test compares them with
+what this makes. The screenshot needs Chromium and a cluster: see `tools/take_screenshot.py`.
 
     python -m tools.make_pictures            # writes docs/pictures/*.svg
 """
@@ -236,6 +236,41 @@ def benchmark(rows: Sequence[Row]) -> str:
     return _picture(1000, bottom + 34, "Throughput beside etcd", shapes)
 
 
+def scale_rows(page: str) -> list[tuple[str, float]]:
+    """The rows of the table "How long the loop stands still": what, and milliseconds."""
+    table = page.partition("## How long the loop stands still")[2].partition("![")[0]
+    cells = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
+    return [(what.strip(), float(ms)) for what, ms in cells[2:]]
+
+
+def scale(rows: Sequence[tuple[str, float]]) -> str:
+    """How long each piece of work holds up the event loop, on a logarithmic axis."""
+    left, right, top, step = 330, 900, 70, 30
+    bottom = top + step * len(rows)
+
+    def at(ms: float) -> float:
+        return left + (right - left) * (log10(ms) + 1) / 4
+
+    shapes = [
+        _text(24, 34, "100 stores, 10 000 shards: milliseconds on the loop", 16, INK, bold=True)
+    ]
+    for ms, colour in ((0.1, LINE), (1, LINE), (10, LINE), (20, STEP), (100, LINE), (1000, LINE)):
+        x = at(ms)
+        shapes.append(
+            f'<line x1="{x:.1f}" y1="{top - 8}" x2="{x:.1f}" y2="{bottom}" stroke="{colour}"/>'
+        )
+        shapes.append(_text(x, bottom + 18, f"{ms:g}", 12, QUIET, anchor="middle"))
+    for number, (what, ms) in enumerate(rows):
+        y = top + step * number
+        shapes.append(_text(left - 12, y + 15, what, 13, INK, anchor="end"))
+        width = at(ms) - left
+        shapes.append(
+            f'<rect x="{left}" y="{y}" width="{width:.1f}" height="20" rx="2" fill="{OURS}"/>'
+        )
+        shapes.append(_text(at(ms) + 7, y + 15, f"{ms:g}", 12, QUIET))
+    return _picture(1000, bottom + 34, "What holds up the event loop", shapes)
+
+
 def _key(x: int, y: int) -> list[str]:
     return [
         f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="2" fill="{OURS}"/>',
@@ -274,6 +309,7 @@ def pictures() -> dict[str, str]:
     return {
         "architecture.svg": architecture(),
         "throughput.svg": benchmark(benchmark_rows(page)),
+        "scale.svg": scale(scale_rows((ROOT / "docs" / "scale.md").read_text("utf-8"))),
     }
 
 

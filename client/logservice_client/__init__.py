@@ -8,7 +8,9 @@ other call is repeated safely, and `routing.py` where a call goes.
 
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
+from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, GapReason, ReadResult, Records
+from logservice_client.redundancy import Redundancy
 from logservice_client.shard import Shard
 from logservice_client.sync import SyncLogClient
 from logservice_client.tls import Tls, TlsFiles
@@ -18,8 +20,10 @@ __all__ = [
     "GapReason",
     "HakeeperClient",
     "LogClient",
+    "Meter",
     "ReadResult",
     "Records",
+    "Redundancy",
     "Shard",
     "SyncLogClient",
     "Tls",

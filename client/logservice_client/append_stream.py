@@ -23,7 +23,7 @@ from logservice_client.failure import error_of
 _END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
 """The stubs of grpc.aio lack this name."""
 
-AckHandler = Callable[[Sequence[log_pb2.AppendStreamResponse.Ack]], None]
+AckHandler = Callable[[Sequence[log_pb2.AppendStreamResponse.Ack], log_pb2.LogPosition], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +155,4 @@ class AppendStream:
             hint: str = response.position.leader_address
             if hint:
                 self.leader_address = hint
-            self._on_acks(response.acks)
+            self._on_acks(response.acks, response.position)

@@ -22,7 +22,8 @@ Failures, in these terms:
 - The stream breaks, the leader changes or a queue is full: the worker pauses, connects to wherever
   the route says, and resends everything unsettled.
 - A batch is refused for good (fenced, wrong LSN, corrupt): its callers get the error, its sequence
-  becomes a hole, and what was sent behind it moves to a new session.
+  becomes a hole, and what was sent behind it moves to a new session. When the log was closed, what
+  was sent behind it gets the error, too.
 - The session has expired: every unsettled batch is of unknown outcome.
 - A deadline passes: the callers are told. A batch that was sent stays in its place, and is resent
   as long as anybody behind it waits.
@@ -62,6 +63,7 @@ from logservice_client.bounds import (
 from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
 from logservice_client.pacing import Backoff, Deadline
+from logservice_client.redundancy import Redundancy
 
 _FOR_GOOD: Final = frozenset(
     {
@@ -70,14 +72,20 @@ _FOR_GOOD: Final = frozenset(
         Reason.TOO_LARGE,
         Reason.CORRUPT_BLOCK,
         Reason.SEQUENCE_REUSED,
+        Reason.SHARD_CLOSED,
     }
 )
 """Refusals that hold for every copy of the block, also for copies that are still on their way."""
 
 _FOR_EVERYBODY: Final = frozenset(
-    {Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED, Reason.WRONG_CLUSTER}
+    {
+        Reason.UNAUTHENTICATED,
+        Reason.PERMISSION_DENIED,
+        Reason.WRONG_CLUSTER,
+        Reason.SHARD_DELETED,
+    }
 )
-"""Refusals of the whole client, not of one block."""
+"""Refusals of whatever the client appends, not of one block."""
 
 
 class Appender:
@@ -102,6 +110,8 @@ class Appender:
         self._stall_s = STALL_TIMEOUT_S
         self._backoff = Backoff()
         self._closed = False
+        self.redundancy = Redundancy()
+        """What the newest ack of the leader said."""
 
     def started(self) -> None:
         """Wake the worker, because something was queued."""
@@ -152,11 +162,12 @@ class Appender:
                     if address:
                         self._caller.router.learn_failure(self._shard, address, error)
                         self._failed(error)
-                    elif error.reason is Reason.SHARD_NOT_FOUND:
+                    elif error.reason in (Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED):
                         self._give_up_all(error)
                     else:
                         self._delayed(error)
                     if self._unsettled or self.queue.pending:
+                        self._caller.retried(self._shard, error)
                         await asyncio.sleep(self._backoff.next_s(error))
         finally:
             watch.cancel()
@@ -259,8 +270,11 @@ class Appender:
             self._room.set()
         return taken
 
-    def _acked(self, acks: Sequence[log_pb2.AppendStreamResponse.Ack]) -> None:
+    def _acked(
+        self, acks: Sequence[log_pb2.AppendStreamResponse.Ack], position: log_pb2.LogPosition
+    ) -> None:
         """Settle batches in order; called by the stream for every message of acks."""
+        meter = self._caller.meter
         for ack in acks:
             batch = self._unsettled[0] if self._unsettled else None
             if batch is None or (ack.sequence, ack.record_count) != (
@@ -271,8 +285,15 @@ class Appender:
             self._unsettled.popleft()
             self._unsettled_bytes -= batch.size
             batch.settle(ack.lsn)
+            if meter is not None:
+                took_s = self._loop.time() - batch.queued_s
+                meter.appended(self._shard, batch.record_count, batch.size, took_s)
         self._stall_s = STALL_TIMEOUT_S
         self._backoff.reset()
+        if position.voters:
+            self.redundancy = Redundancy(position.healthy_voters, position.voters)
+            if meter is not None:
+                meter.redundant(self._shard, self.redundancy)
         self._wake.set()
 
     # --- failures --------------------------------------------------------------------------------
@@ -336,6 +357,10 @@ class Appender:
         else:
             for batch in behind:
                 batch.fail(_unknown(error))
+        if error.reason is Reason.SHARD_CLOSED:
+            # Nothing behind it is applied either, in this session or another one.
+            while (waiting := self.queue.pop()) is not None:
+                waiting.fail(error)
         if error.reason is Reason.FENCED:
             for batch in [*self.queue.pending]:
                 if batch.epoch == refused.epoch:

@@ -35,7 +35,8 @@ class Batch:
     sequence: 0 until the batch is numbered. maybe_applied: an attempt ended and its outcome is not
     known. on_wire: the stream that is open now carried the batch. abandoned: how many callers went
     away before the batch was numbered; their records are left out. last_error: why the last attempt
-    failed. traceparent: that of the first caller that had one.
+    failed. traceparent: that of the first caller that had one. queued_s: when the first caller
+    came, on the loop's clock.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Batch:
         "mergeable",
         "on_wire",
         "positions",
+        "queued_s",
         "ready",
         "record_count",
         "records",
@@ -79,6 +81,7 @@ class Batch:
         self.on_wire = False
         self.last_error: LogServiceError | None = None
         self.traceparent = ""
+        self.queued_s = 0.0
 
     @property
     def full(self) -> bool:
@@ -135,11 +138,12 @@ class Batch:
 class BatchQueue:
     """Batches that have not been numbered yet, in the order of their callers."""
 
-    __slots__ = ("_futures_of", "pending", "waiting_bytes", "waiting_records")
+    __slots__ = ("_futures_of", "_now_s", "pending", "waiting_bytes", "waiting_records")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Futures belong to `loop`."""
         self._futures_of = loop.create_future
+        self._now_s = loop.time
         self.pending: deque[Batch] = deque()
         self.waiting_bytes = 0
         self.waiting_records = 0
@@ -241,6 +245,7 @@ class BatchQueue:
         return self._append(Batch(epoch, deadline_s, 0))
 
     def _append(self, batch: Batch) -> Batch:
+        batch.queued_s = self._now_s()
         self.pending.append(batch)
         return batch
 

@@ -82,6 +82,10 @@ CHANNEL_RENEW_S: Final = 5.0
 CHANNEL_RETIRE_S: Final = 60.0
 """How long calls that are under way on a channel with old certificates may go on."""
 
+NEAR_REFRESH_S: Final = 60.0
+"""How old a client that names its zone lets its routes become: replicas come to its zone by moves,
+which no failure tells it of."""
+
 ROUTE_REFRESH_S: Final = 1.0
 """Least time between two questions to HAKeeper about the same shard."""
 
@@ -107,3 +111,16 @@ is also the time that gRPC gives one attempt to connect."""
 
 assert FULL_BLOCK_BYTES <= MERGE_BYTES_MAX <= BLOCK_BYTES_MAX // 2
 assert 0 < NATURAL_BLOCKS_INFLIGHT_MAX <= BLOCKS_INFLIGHT_MAX <= SESSION_WINDOW
+
+WATCH_SILENCE_S: Final = 30.0
+"""A store that says nothing to a watcher of events for so long is left; it should say something
+every five seconds."""
+
+SERVICE_HEARTBEAT_S: Final = 1.0
+"""Between two heartbeats of a service; it is forgotten after thirty seconds without one."""
+
+SERVICE_TOO_EARLY_S: Final = 60.0
+"""How long a service says nothing of what it has replayed, when the cluster is too old for it."""
+
+SERVICE_HEARTBEAT_TIMEOUT_S: Final = 5.0
+"""How long one heartbeat of a service is tried; there is time for six before it is forgotten."""

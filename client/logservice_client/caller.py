@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 from logservice_wire.errors import LogServiceError, Outcome, Reason, UnknownOutcome
-from logservice_wire.rpcs import Rpc
+from logservice_wire.rpcs import GET_SHARD_STATUS, READ, Rpc
 
 from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_DEFAULT_S
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import REPEATABLE, error_of, may_repeat
+from logservice_client.meter import Meter
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.routing import Router
+
+NEAR: Final[frozenset[Rpc[Any, Any]]] = frozenset({READ, GET_SHARD_STATUS})
+"""What a replica in the client's zone is asked for before the leader is."""
 
 AFTER_UNKNOWN: Final = "after_unknown"
 """Metadata key: an attempt before the one that failed with this error may have taken effect."""
@@ -37,17 +41,27 @@ class Caller:
     """Calls of one client."""
 
     def __init__(
-        self, pool: ChannelPool, router: Router, traceparent: Traceparent | None = None
+        self,
+        pool: ChannelPool,
+        router: Router,
+        traceparent: Traceparent | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        """Use the client's connections and routes. `traceparent`: see `LogClient`."""
+        """Use the client's connections and routes. `traceparent`, `meter`: see `LogClient`."""
         self.pool = pool
         self.router = router
         self.traceparent = traceparent
+        self.meter = meter
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
         """The metadata of a call that is made here and now."""
         found = self.traceparent() if self.traceparent is not None else ""
         return (("traceparent", found),) if found else None
+
+    def retried(self, shard: int | None, error: LogServiceError) -> None:
+        """`error` ended an attempt, and another one follows."""
+        if self.meter is not None:
+            self.meter.retried(shard or 0, error.reason.value)
 
     async def call(
         self,
@@ -72,7 +86,7 @@ class Caller:
                 if shard is None:
                     address = await self.router.pick_any(deadline)
                 else:
-                    address = await self.router.pick(shard, deadline)
+                    address = await self.router.pick(shard, deadline, near=rpc in NEAR)
                 limit_s = deadline.remaining_s()
                 if rpc.idempotent:
                     limit_s, attempt_s = min(limit_s, attempt_s), attempt_s * 2
@@ -88,10 +102,12 @@ class Caller:
                 pause_s = backoff.next_s(error)
                 if (
                     halted >= HALTED_REPLICAS_MAX
+                    or (shard is None and _is_hakeepers(error))
                     or deadline.remaining_s() <= pause_s
                     or not may_repeat(error, mutating=rpc.mutates, idempotent=rpc.idempotent)
                 ):
                     raise _honest(error, unknown) from error
+                self.retried(shard, error)
             await asyncio.sleep(pause_s)
 
     async def _attempt(
@@ -111,6 +127,13 @@ class Caller:
         if shard is not None:
             self.router.learn_position(shard, response.position)  # type: ignore[attr-defined]
         return response
+
+
+def _is_hakeepers(error: LogServiceError) -> bool:
+    """Whether it is HAKeeper that says that there is no such log, and not a store that says that it
+    has no replica of shard 0.
+    """
+    return error.reason is Reason.SHARD_NOT_FOUND and error.metadata.get("shard") != "0"
 
 
 def _honest(error: LogServiceError, unknown: LogServiceError | None) -> LogServiceError:

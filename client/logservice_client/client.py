@@ -13,6 +13,7 @@ from logservice_client.caller import Caller, Traceparent
 from logservice_client.channels import ChannelPool
 from logservice_client.endpoints import parse_endpoints
 from logservice_client.hakeeper import HakeeperClient
+from logservice_client.meter import Meter
 from logservice_client.routing import Router
 from logservice_client.shard import Shard
 from logservice_client.tls import Tls, TlsFiles
@@ -31,6 +32,8 @@ class LogClient:
         *,
         tls: Tls | TlsFiles | None = None,
         traceparent: Traceparent | None = None,
+        zone: str = "",
+        meter: Meter | None = None,
     ) -> None:
         """`endpoints`: client addresses (host:port) of one or more stores, as a list or separated
         by commas. The others are found through them. No I/O happens here. Raises InvalidArgument
@@ -38,12 +41,17 @@ class LogClient:
 
         `traceparent`: asked with every call for the W3C trace context it belongs to, "" for none;
         `otel.current_traceparent` is one. The stores' log lines, audit lines and spans name it.
+
+        `zone`: where this process is, in the words of the stores' labels (``zone``, or
+        ``region/zone``). Reads go to a replica there first; appends always go to the leader.
+
+        `meter`: told of acked blocks, retries and redundancy; `otel.Metrics()` is one.
         """
         asyncio.get_running_loop()
         addresses = parse_endpoints(endpoints)
         self._pool = ChannelPool(tls)
-        self._router = Router(self._pool, addresses)
-        self._caller = Caller(self._pool, self._router, traceparent)
+        self._router = Router(self._pool, addresses, zone)
+        self._caller = Caller(self._pool, self._router, traceparent, meter)
         self._shards: dict[int, Shard] = {}
         self.hakeeper = HakeeperClient(self._caller)
 
@@ -56,9 +64,22 @@ class LogClient:
             shard = self._shards[shard_id] = Shard(self._caller, shard_id)
         return shard
 
+    async def log(self, name: str, *, timeout: float | None = None) -> Shard:
+        """The handle of the log that is called so now; raises ShardNotFound. Below cluster version
+        2 it raises NotReady.
+
+        The handle stays that log's when it is renamed. When it is deleted, calls raise
+        ShardDeleted, also if another log got the name: ask again for that one.
+        """
+        return self.shard((await self.hakeeper.resolve_shard(name, timeout=timeout)).shard_id)
+
     def replica_addresses(self, shard_id: int) -> tuple[str, ...]:
         """Client addresses of the shard's replicas as last told by HAKeeper, leader first."""
         return self._router.replicas(shard_id)
+
+    def near_addresses(self, shard_id: int) -> tuple[str, ...]:
+        """Those of the replicas that run in this client's zone; empty when it names none."""
+        return self._router.near(shard_id)
 
     async def close(self) -> None:
         """Close connections. Appends that still wait fail, with what is known of their outcome."""

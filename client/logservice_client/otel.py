@@ -1,11 +1,24 @@
-"""otel: the trace of OpenTelemetry that a call belongs to, for `LogClient(traceparent=...)`.
+"""otel: OpenTelemetry's side of a client: the trace that a call belongs to, and metrics.
 
+`current_traceparent` is for `LogClient(traceparent=...)`, `Metrics()` for `LogClient(meter=...)`.
 Needs the package opentelemetry-api (``logservice-client[otel]``), and imports nothing else of it.
 """
 
 from __future__ import annotations
 
-from opentelemetry import trace
+import functools
+from collections.abc import Iterable
+from typing import Final
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+from logservice_client.redundancy import Redundancy
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+_SHARD: Final = "logservice.shard"
+_REASON: Final = "logservice.reason"
 
 
 def current_traceparent() -> str:
@@ -14,3 +27,59 @@ def current_traceparent() -> str:
     if not found.is_valid:
         return ""
     return f"00-{found.trace_id:032x}-{found.span_id:016x}-{int(found.trace_flags):02x}"
+
+
+class Metrics:
+    """A `meter.Meter` that is OpenTelemetry's. One serves any number of clients."""
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        """Metrics go to `provider`; to the program's own one by default."""
+        meter = metrics.get_meter("logservice_client", meter_provider=provider)
+        self._seconds = meter.create_histogram(
+            "logservice.client.append.duration",
+            unit="s",
+            description="From a block's first caller to its ack, with all attempts.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._records = meter.create_counter(
+            "logservice.client.append.records", unit="{record}", description="Records acked."
+        )
+        self._bytes = meter.create_counter(
+            "logservice.client.append.size", unit="By", description="Bytes of records acked."
+        )
+        self._retries = meter.create_counter(
+            "logservice.client.retries",
+            unit="{attempt}",
+            description="Attempts that failed and were followed by another one.",
+        )
+        self._redundancy: dict[int, Redundancy] = {}
+        for name, place, text in (
+            ("logservice.client.voters", 1, "Voters of the log."),
+            ("logservice.client.healthy_voters", 0, "Those that the newest ack could count on."),
+        ):
+            meter.create_observable_gauge(
+                name,
+                callbacks=[functools.partial(self._observe, place)],
+                unit="{voter}",
+                description=text,
+            )
+
+    def appended(self, shard: int, records: int, size: int, seconds: float) -> None:
+        """See `Meter`."""
+        labels = {_SHARD: shard}
+        self._seconds.record(seconds, labels)
+        self._records.add(records, labels)
+        self._bytes.add(size, labels)
+
+    def retried(self, shard: int, reason: str) -> None:
+        """See `Meter`."""
+        self._retries.add(1, {_SHARD: shard, _REASON: reason})
+
+    def redundant(self, shard: int, redundancy: Redundancy) -> None:
+        """See `Meter`."""
+        self._redundancy[shard] = redundancy
+
+    def _observe(self, place: int, _: CallbackOptions) -> Iterable[Observation]:
+        # A copy, because the exporter asks on a thread of its own.
+        found = dict(self._redundancy)
+        return [Observation(said[place], {_SHARD: shard}) for shard, said in found.items()]

@@ -99,12 +99,15 @@ class ReadResult:
 
     items: runs in order, without holes between them. next_lsn: where to go on; the LSN asked for
     when there is nothing yet. first_lsn, applied_lsn: the oldest and newest readable LSN then.
+    end_lsn: of a closed log, the LSN behind its last record; None while it is open. There is
+    nothing more to read when next_lsn is end_lsn.
     """
 
     items: tuple[Records | Gap, ...]
     next_lsn: int
     first_lsn: int
     applied_lsn: int
+    end_lsn: int | None = None
 
     @property
     def blocks(self) -> tuple[Records, ...]:
@@ -128,6 +131,7 @@ def result_of(response: log_pb2.ReadResponse, lsn: int) -> ReadResult:
         next_lsn=response.next_lsn,
         first_lsn=response.position.first_lsn,
         applied_lsn=response.position.applied_lsn,
+        end_lsn=response.end_lsn or None,
     )
 
 

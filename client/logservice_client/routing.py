@@ -8,7 +8,9 @@ HAKeeper has no leader itself, the replicas known from before still work. Hence 
 - a failed address goes to the end of the list for a while; it is never forgotten;
 - connecting races: the next address is tried beside a silent one after `CONNECT_STAGGER_S`, at once
   beside one that refused; the first to connect wins;
-- HAKeeper is asked in the background after a failure, and waited for only while nothing is known.
+- HAKeeper is asked in the background after a failure, and waited for only while nothing is known;
+- reads go to a replica in the client's own zone first, if the client says where it is; any replica
+  serves linearizable reads, so what crosses zones is a question and not the records.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 import grpc.aio
-from logservice_wire.errors import LogServiceError, NotReady, Outcome, Reason
+from logservice_wire.errors import LogServiceError, NotReady, Outcome, Reason, ShardDeleted
 from logservice_wire.rpcs import GET_SHARD_INFO
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
@@ -27,6 +29,7 @@ from logservice_client.bounds import (
     ATTEMPT_TIMEOUT_S,
     CONNECT_STAGGER_S,
     FAILED_ADDRESS_S,
+    NEAR_REFRESH_S,
     ROUTE_REFRESH_S,
     UNREADY_ADDRESS_S,
 )
@@ -38,14 +41,18 @@ ValueT = TypeVar("ValueT")
 
 
 class Route:
-    """The known addresses of one shard. `leader` is empty when it is unknown."""
+    """The known addresses of one shard. `leader` is empty when it is unknown. `near`: those of
+    `replicas` that are in the client's zone. `deleted`: says that the shard is gone for good.
+    """
 
-    __slots__ = ("asked_at_s", "leader", "refresh", "replicas")
+    __slots__ = ("asked_at_s", "deleted", "leader", "near", "refresh", "replicas")
 
     def __init__(self) -> None:
         """Nothing is known."""
         self.leader = ""
+        self.deleted: ShardDeleted | None = None
         self.replicas: tuple[str, ...] = ()
+        self.near: tuple[str, ...] = ()
         self.asked_at_s = float("-inf")
         self.refresh: asyncio.Task[None] | None = None
 
@@ -53,24 +60,32 @@ class Route:
 class Router:
     """Routes of one client. It sends GetShardInfo itself and nothing else."""
 
-    def __init__(self, pool: ChannelPool, endpoints: Sequence[str]) -> None:
-        """`endpoints`: client addresses (host:port) of any stores; shuffled to spread clients."""
+    def __init__(self, pool: ChannelPool, endpoints: Sequence[str], zone: str = "") -> None:
+        """`endpoints`: client addresses (host:port) of any stores; shuffled to spread clients.
+        `zone`: where the client is, in the words of the stores' labels; "" for nowhere.
+        """
         self._pool = pool
+        self._zone = zone
         self._endpoints = random.sample(list(endpoints), len(endpoints))
         self._routes: dict[int, Route] = {}
         self._failed_until_s: dict[str, float] = {}
         self._hakeeper = ""
 
-    async def pick(self, shard: int, deadline: Deadline) -> str:
-        """A connected address for the shard, its leader if that is known and reachable.
+    async def pick(self, shard: int, deadline: Deadline, *, near: bool = False) -> str:
+        """A connected address for the shard, its leader if that is known and reachable; with `near`
+        a replica in the client's zone before the leader.
 
         Raises NotReady when no address connects before `deadline`, ShardNotFound when HAKeeper
-        says that there is no such shard.
+        says that there is no such shard, ShardDeleted when it says that it was deleted.
         """
         route = self._routes.get(shard)
+        if route is not None and route.deleted is not None:
+            raise ShardDeleted(route.deleted.message, **route.deleted.metadata)
         if route is None or not (route.leader or route.replicas):
             await self._learn_first(shard, deadline)
-        return await self.connect_first(self.candidates(shard), deadline)
+        if near and self._zone and self._age_s(shard) > NEAR_REFRESH_S:
+            self._refresh_soon(shard)
+        return await self.connect_first(self.candidates(shard, near=near), deadline)
 
     async def pick_any(self, deadline: Deadline) -> str:
         """A connected address of any store; that of HAKeeper's leader if a store named it: every
@@ -78,12 +93,15 @@ class Router:
         """
         return await self.connect_first(self.candidates(None), deadline)
 
-    def candidates(self, shard: int | None) -> list[str]:
-        """Addresses worth trying, best first: leader, replicas, endpoints; failed ones last."""
+    def candidates(self, shard: int | None, *, near: bool = False) -> list[str]:
+        """Addresses worth trying, best first: leader, replicas, endpoints; failed ones last. With
+        `near` the replicas in the client's zone come before the leader.
+        """
         route = self._routes.get(shard) if shard is not None else None
         known: list[str] = []
         if route is not None:
-            known = [route.leader] if route.leader else []
+            known = [*route.near] if near else []
+            known += [route.leader] if route.leader else []
             known += route.replicas
         elif self._hakeeper:
             known = [self._hakeeper]
@@ -98,6 +116,11 @@ class Router:
         """Addresses of the shard's replicas as HAKeeper last told, leader first."""
         route = self._routes.get(shard)
         return route.replicas if route is not None else ()
+
+    def near(self, shard: int) -> tuple[str, ...]:
+        """Those of the replicas that are in the client's zone and run."""
+        route = self._routes.get(shard)
+        return route.near if route is not None else ()
 
     def learn_position(self, shard: int, position: log_pb2.LogPosition) -> None:
         """Note the leader that an answer names."""
@@ -145,8 +168,12 @@ class Router:
 
         return await _race(connect, candidates, deadline)
 
-    async def shard_info(self, shard: int, deadline: Deadline) -> hakeeper_pb2.ShardInfo:
-        """GetShardInfo of the first store that answers; raises ShardNotFound, NotReady."""
+    async def shard_info(
+        self, shard: int, deadline: Deadline, *, fresh: bool = False
+    ) -> hakeeper_pb2.ShardInfo:
+        """GetShardInfo of the first store that answers; raises ShardNotFound, ShardDeleted,
+        NotReady. `fresh`: as HAKeeper has it now, and not as the store knows.
+        """
 
         async def ask(address: str) -> hakeeper_pb2.ShardInfo | LogServiceError:
             await self._pool.connect(address)
@@ -154,11 +181,13 @@ class Router:
             timeout_s = max(0.001, min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
             try:
                 info: hakeeper_pb2.ShardInfo = await call(
-                    hakeeper_pb2.GetShardInfoRequest(shard_id=shard), timeout=timeout_s
+                    hakeeper_pb2.GetShardInfoRequest(shard_id=shard, fresh=fresh), timeout=timeout_s
                 )
             except grpc.aio.AioRpcError as failure:
                 error = error_of(failure, mutating=False)
-                if error.reason is Reason.SHARD_NOT_FOUND:
+                if isinstance(error, ShardDeleted):
+                    self._route(shard).deleted = error
+                if error.reason in (Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED):
                     return error  # an answer like any other: no other store knows better
                 raise error from failure
             return info
@@ -181,6 +210,13 @@ class Router:
         route = self._route(shard)
         route.asked_at_s = asyncio.get_running_loop().time()
         route.replicas = tuple(address for address in info.client_addresses if address)
+        near = [
+            replica.client_address
+            for replica in info.replicas
+            if replica.reported and self._zone and _is_in(replica.zone, self._zone)
+        ]
+        # Clients of one zone share its replicas.
+        route.near = tuple(random.sample(near, len(near)))
         if info.leader_address and not route.leader:
             route.leader = info.leader_address
 
@@ -193,9 +229,13 @@ class Router:
             limit = Deadline(min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
             await self.shard_info(shard, limit)
         except LogServiceError as error:
-            if error.reason is Reason.SHARD_NOT_FOUND:
+            if error.reason in (Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED):
                 raise
             route.asked_at_s = asyncio.get_running_loop().time()
+
+    def _age_s(self, shard: int) -> float:
+        """How long ago the route of the shard was asked for."""
+        return asyncio.get_running_loop().time() - self._route(shard).asked_at_s
 
     def _refresh_soon(self, shard: int) -> None:
         route = self._route(shard)
@@ -212,6 +252,11 @@ class Router:
             pass  # whoever needs the route goes on with what is known and asks again
         finally:
             route.refresh = None
+
+
+def _is_in(zone: str, wanted: str) -> bool:
+    """Whether a store's zone is the wanted one: ``region/zone``, or either of its parts."""
+    return bool(zone) and wanted in (zone, *zone.split("/", 1))
 
 
 async def _race(

@@ -20,6 +20,7 @@ from logservice_wire.errors import (
 from logservice_wire.rpcs import (
     ACQUIRE_WRITER,
     ALLOCATE_TIMESTAMPS,
+    CLOSE_SHARD,
     CONNECT,
     FOLLOW,
     GET_SHARD_STATUS,
@@ -38,6 +39,7 @@ from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.failure import error_of, may_repeat
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.read_result import Gap, ReadResult, Records, item_of, result_of
+from logservice_client.redundancy import Redundancy
 
 Record = bytes | bytearray | memoryview
 
@@ -56,6 +58,11 @@ class Shard:
         self._caller = caller
         self._appender = Appender(caller, shard_id)
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def redundancy(self) -> Redundancy:
+        """How many voters stood behind the newest acked append, as the leader knew."""
+        return self._appender.redundancy
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -183,8 +190,8 @@ class Shard:
 
         until_lsn: stop after that LSN. until_tail: stop at the tail as it is now. The timestamps
         skip blocks written before the one, and stop at the first block written at or after the
-        other. When a replica is lost, reading goes on at another one; it raises when none can serve
-        for `patience` seconds.
+        other. It stops at the end of a closed log in any case. When a replica is lost, reading goes
+        on at another one; it raises when none can serve for `patience` seconds.
         """
         backoff = Backoff()
         deadline = Deadline(patience)
@@ -195,7 +202,7 @@ class Shard:
         while until_lsn is None or lsn <= until_lsn:
             address = ""
             try:
-                address = await self._caller.router.pick(self.shard_id, deadline)
+                address = await self._caller.router.pick(self.shard_id, deadline, near=True)
                 request = log_pb2.FollowRequest(
                     shard_id=self.shard_id,
                     lsn=lsn,
@@ -341,6 +348,15 @@ class Shard:
         request = log_pb2.AllocateTimestampsRequest(shard_id=self.shard_id, count=count)
         response = await self._caller.call(self.shard_id, ALLOCATE_TIMESTAMPS, request, timeout)
         return range(response.first, response.first + count)
+
+    async def close_log(self, *, timeout: float | None = None) -> log_pb2.CloseShardResponse:
+        """Close the log: nothing is appended any more, by anybody, ever; return its end.
+
+        Later appends raise ShardClosed{end}. Reading, truncation and holds go on. To close a closed
+        log changes nothing and names the same end. Needs the role admin over the shard.
+        """
+        request = log_pb2.CloseShardRequest(shard_id=self.shard_id)
+        return await self._caller.call(self.shard_id, CLOSE_SHARD, request, timeout)
 
     async def close(self) -> None:
         """Stop appending; see `LogClient.close`."""

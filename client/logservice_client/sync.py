@@ -9,17 +9,24 @@ raises is said there. A client does not survive fork: make one per process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from logservice_wire.errors import LogServiceError
+from logservice_wire.v1 import hakeeper_pb2
 
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
+from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, Records
+from logservice_client.redundancy import Redundancy
+from logservice_client.service import Service
 from logservice_client.shard import Shard
 from logservice_client.tls import Tls, TlsFiles
 
@@ -34,6 +41,21 @@ class _Face(Generic[AsyncT]):
     def __init__(self, client: SyncLogClient, face_of: AsyncT) -> None:
         self._wait = client._wait
         self._async = face_of
+
+    def _each(self, items: AsyncGenerator[ValueT]) -> Iterator[ValueT]:
+        """The items, one call to the loop for each."""
+
+        async def next_item() -> ValueT | None:
+            return await anext(items, None)
+
+        async def close() -> None:
+            await items.aclose()
+
+        try:
+            while (item := self._wait(next_item())) is not None:
+                yield item
+        finally:
+            self._wait(close())
 
 
 def _waiting(
@@ -64,9 +86,11 @@ class SyncLogClient:
         *,
         tls: Tls | TlsFiles | None = None,
         traceparent: Traceparent | None = None,
+        zone: str = "",
+        meter: Meter | None = None,
     ) -> None:
         """Start the thread; no connection is made yet. `traceparent` is called on that thread, in
-        the context of the one that calls.
+        the context of the one that calls; `meter` on that thread, too.
         """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -74,7 +98,7 @@ class SyncLogClient:
         )
         self._thread.start()
         try:
-            self._client = self._wait(self._make(endpoints, tls, traceparent))
+            self._client = self._wait(self._make(endpoints, tls, traceparent, zone, meter))
         except BaseException:
             self._stop()
             raise
@@ -88,13 +112,22 @@ class SyncLogClient:
 
         return SyncShard(self, self._wait(make()))
 
+    def log(self, name: str, *, timeout: float | None = None) -> SyncShard:
+        """See `LogClient.log`."""
+        return SyncShard(self, self._wait(self._client.log(name, timeout=timeout)))
+
     def replica_addresses(self, shard_id: int) -> tuple[str, ...]:
         """See `LogClient.replica_addresses`."""
         return self._client.replica_addresses(shard_id)
 
+    def near_addresses(self, shard_id: int) -> tuple[str, ...]:
+        """See `LogClient.near_addresses`."""
+        return self._client.near_addresses(shard_id)
+
     def close(self) -> None:
         """Close connections and end the thread; calling it again does nothing."""
         if self._thread.is_alive():
+            self.hakeeper.close()
             self._wait(self._client.close())
             self._stop()
 
@@ -111,9 +144,13 @@ class SyncLogClient:
 
     @staticmethod
     async def _make(
-        endpoints: str | Sequence[str], tls: Tls | TlsFiles | None, traceparent: Traceparent | None
+        endpoints: str | Sequence[str],
+        tls: Tls | TlsFiles | None,
+        traceparent: Traceparent | None,
+        zone: str,
+        meter: Meter | None,
     ) -> LogClient:
-        return LogClient(endpoints, tls=tls, traceparent=traceparent)
+        return LogClient(endpoints, tls=tls, traceparent=traceparent, zone=zone, meter=meter)
 
     def _wait(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -143,6 +180,11 @@ class SyncShard(_Face[Shard]):
         """The epoch that appends carry; 0: none."""
         return self._async.writer_epoch
 
+    @property
+    def redundancy(self) -> Redundancy:
+        """See `Shard.redundancy`."""
+        return self._async.redundancy
+
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
     read = _waiting(Shard.read)
@@ -154,6 +196,7 @@ class SyncShard(_Face[Shard]):
     set_hold = _waiting(Shard.set_hold)
     release_hold = _waiting(Shard.release_hold)
     allocate_timestamps = _waiting(Shard.allocate_timestamps)
+    close_log = _waiting(Shard.close_log)
 
     def follow(
         self,
@@ -175,17 +218,7 @@ class SyncShard(_Face[Shard]):
             patience=patience,
         )
 
-        async def next_item() -> Records | Gap | None:
-            return await anext(items, None)
-
-        async def close() -> None:
-            await items.aclose()
-
-        try:
-            while (item := self._wait(next_item())) is not None:
-                yield item
-        finally:
-            self._wait(close())
+        return self._each(items)
 
 
 class SyncHakeeperClient(_Face[HakeeperClient]):
@@ -194,6 +227,129 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
     cluster_state = _waiting(HakeeperClient.cluster_state)
     shard_info = _waiting(HakeeperClient.shard_info)
     create_shard = _waiting(HakeeperClient.create_shard)
+    change_shard = _waiting(HakeeperClient.change_shard)
+    delete_shard = _waiting(HakeeperClient.delete_shard)
+    wait_deleted = _waiting(HakeeperClient.wait_deleted)
+    list_shards = _waiting(HakeeperClient.list_shards)
+    resolve_shard = _waiting(HakeeperClient.resolve_shard)
     admit_store = _waiting(HakeeperClient.admit_store)
+    send_service_command = _waiting(HakeeperClient.send_service_command)
+    set_service_state = _waiting(HakeeperClient.set_service_state)
     set_joining = _waiting(HakeeperClient.set_joining)
+    set_store_mode = _waiting(HakeeperClient.set_store_mode)
+    set_repair = _waiting(HakeeperClient.set_repair)
+    forget_store = _waiting(HakeeperClient.forget_store)
+    move_replica = _waiting(HakeeperClient.move_replica)
+    cancel_wish = _waiting(HakeeperClient.cancel_wish)
+    cancel_operator = _waiting(HakeeperClient.cancel_operator)
+    set_leader = _waiting(HakeeperClient.set_leader)
+    check_impact = _waiting(HakeeperClient.check_impact)
+    change_settings = _waiting(HakeeperClient.change_settings)
+    rebalance = _waiting(HakeeperClient.rebalance)
+    balance_plan = _waiting(HakeeperClient.balance_plan)
+    set_phase = _waiting(HakeeperClient.set_phase)
+    raise_cluster_version = _waiting(HakeeperClient.raise_cluster_version)
     allocate_ids = _waiting(HakeeperClient.allocate_ids)
+
+    def __init__(self, client: SyncLogClient, face_of: HakeeperClient) -> None:
+        """No service runs yet."""
+        super().__init__(client, face_of)
+        self._client = client
+        self._services: list[SyncService] = []
+
+    def service(
+        self,
+        service_id: str,
+        kind: str,
+        handler: Callable[[hakeeper_pb2.ServiceCommand], None],
+        *,
+        address: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> SyncService:
+        """See `HakeeperClient.service`. It runs from now on, until it or the client is closed.
+        `handler` is called on threads of its own, one call at a time.
+        """
+
+        async def handle(command: hakeeper_pb2.ServiceCommand) -> None:
+            await asyncio.to_thread(handler, command)
+
+        made = self._async.service(service_id, kind, handle, address=address, labels=labels)
+        service = SyncService(self._client, made)
+        self._services.append(service)
+        return service
+
+    def close(self) -> None:
+        """End the services that still run; what one of them ended with is no concern here."""
+        for service in self._services:
+            with contextlib.suppress(LogServiceError):
+                service.close()
+
+    def watch_events(
+        self,
+        after: int | None = None,
+        *,
+        kinds: Sequence[str] = (),
+        shard_id: int | None = None,
+        patience: float = TIMEOUT_DEFAULT_S,
+    ) -> Iterator[hakeeper_pb2.ClusterEvent]:
+        """See `HakeeperClient.watch_events`."""
+        watched = self._async.watch_events(after, kinds=kinds, shard_id=shard_id, patience=patience)
+        return self._each(watched)
+
+
+class SyncService(_Face[Service]):
+    """See `Service`. Get it from `SyncHakeeperClient.service`; it runs until `close`."""
+
+    held = _waiting(Service.held)
+
+    def __init__(self, client: SyncLogClient, face_of: Service) -> None:
+        """It sends heartbeats from here on."""
+        super().__init__(client, face_of)
+
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.create_task(face_of.run())
+
+        self._running = self._wait(begin())
+
+    @property
+    def silent_s(self) -> float:
+        """See `Service.silent_s`."""
+
+        async def ask() -> float:
+            return self._async.silent_s
+
+        return self._wait(ask())
+
+    @property
+    def holds(self) -> Mapping[int, hakeeper_pb2.ReplayedHold]:
+        """See `Service.holds`."""
+        return self._async.holds
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """See `Service.relabel`."""
+        self._do(self._async.relabel, labels)
+
+    def replayed(self, shard_id: int, lsn: int) -> None:
+        """See `Service.replayed`."""
+        self._do(self._async.replayed, shard_id, lsn)
+
+    def forget(self, shard_id: int) -> None:
+        """See `Service.forget`."""
+        self._do(self._async.forget, shard_id)
+
+    def close(self) -> None:
+        """End the heartbeats. Raises what `Service.run` ended with by itself."""
+
+        async def end() -> None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+
+        self._wait(end())
+        if not self._running.cancelled():
+            self._running.result()
+
+    def _do(self, change: Callable[..., None], *args: object) -> None:
+        async def do() -> None:
+            change(*args)
+
+        self._wait(do())

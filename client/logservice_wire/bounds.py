@@ -29,6 +29,10 @@ TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 """Timestamps that one AllocateTimestamps may ask for."""
 
 
+REPLAYED_PER_SERVICE_MAX: Final = 512
+"""Logs that one service says it replays."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockBounds:
     """What `validate_block` lets through."""

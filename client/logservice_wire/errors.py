@@ -33,6 +33,9 @@ class Reason(enum.Enum):
     NOT_LEADER = "NOT_LEADER"
     SHARD_NOT_FOUND = "SHARD_NOT_FOUND"
     SHARD_EXISTS = "SHARD_EXISTS"
+    SHARD_CLOSED = "SHARD_CLOSED"
+    SHARD_DELETED = "SHARD_DELETED"
+    DELETE_REFUSED = "DELETE_REFUSED"
     NOT_ENOUGH_STORES = "NOT_ENOUGH_STORES"
     FENCED = "FENCED"
     TRUNCATED = "TRUNCATED"
@@ -55,6 +58,8 @@ class Reason(enum.Enum):
     WRONG_CLUSTER = "WRONG_CLUSTER"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     PERMISSION_DENIED = "PERMISSION_DENIED"
+    VERB_REFUSED = "VERB_REFUSED"
+    EVENTS_COMPACTED = "EVENTS_COMPACTED"
 
 
 class LogServiceError(Exception):
@@ -76,10 +81,12 @@ class LogServiceError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        """``REASON: message (key=value ...)``."""
+        """``REASON: message: why (key=value ...)``; most have no `why`."""
         known = [(name, value) for name, value in sorted(self.metadata.items()) if value]
-        details = " ".join(f"{name}={value}" for name, value in known)
-        return f"{self.reason.value}: {self.message}" + (f" ({details})" if details else "")
+        details = " ".join(f"{name}={value}" for name, value in known if name != "why")
+        why = self.metadata.get("why")
+        text = f"{self.message}: {why}" if why else self.message
+        return f"{self.reason.value}: {text}" + (f" ({details})" if details else "")
 
     def number(self, name: str, default: int = 0) -> int:
         """A metadata value as an integer."""
@@ -87,7 +94,7 @@ class LogServiceError(Exception):
 
 
 class InvalidArgument(LogServiceError):
-    """A field of the request is wrong; metadata: field."""
+    """A field of the request is wrong; metadata: field, and why where that says more."""
 
     reason = Reason.INVALID_ARGUMENT
     status = "INVALID_ARGUMENT"
@@ -105,7 +112,9 @@ class NotLeader(LogServiceError):
 
 
 class ShardNotFound(LogServiceError):
-    """This store has no replica of the shard; metadata: shard."""
+    """This store has no replica of the shard; or HAKeeper says that there is no such log, and to
+    repeat the call is in vain; metadata: shard.
+    """
 
     reason = Reason.SHARD_NOT_FOUND
     status = "NOT_FOUND"
@@ -118,6 +127,37 @@ class ShardExists(LogServiceError):
 
     reason = Reason.SHARD_EXISTS
     status = "ALREADY_EXISTS"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class ShardClosed(LogServiceError):
+    """The log was closed: nothing is appended to it any more; metadata: end (the LSN behind its
+    last record).
+    """
+
+    reason = Reason.SHARD_CLOSED
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class ShardDeleted(LogServiceError):
+    """The log was deleted, and its id never names another one; metadata: shard."""
+
+    reason = Reason.SHARD_DELETED
+    status = "NOT_FOUND"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class DeleteRefused(LogServiceError):
+    """The log is not deleted unless that is forced; metadata: why (open, holds, protected), and
+    holds (their number).
+    """
+
+    reason = Reason.DELETE_REFUSED
+    status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
@@ -282,7 +322,10 @@ class DeadlineExceeded(LogServiceError):
 
 
 class NotReady(LogServiceError):
-    """The store is starting or shutting down, or the shard has no leader."""
+    """The store is starting or shutting down, the shard has no leader, or the cluster's version is
+    too low; metadata: cluster_version and needed (the version is too low), directory (whether the
+    caller may cannot be told: grants, name, age), phase (the cluster does not run yet).
+    """
 
     reason = Reason.NOT_READY
     status = "UNAVAILABLE"
@@ -324,6 +367,28 @@ class PermissionDenied(LogServiceError):
 
     reason = Reason.PERMISSION_DENIED
     status = "PERMISSION_DENIED"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class VerbRefused(LogServiceError):
+    """What an operator asked for would do harm, or does not fit what the cluster is; metadata: why,
+    forcible (true: the same request with `force` is carried out).
+    """
+
+    reason = Reason.VERB_REFUSED
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class EventsCompacted(LogServiceError):
+    """The events behind the asked revision are not kept any more; metadata: oldest. Look at the
+    cluster's state, and watch from the revision that it names.
+    """
+
+    reason = Reason.EVENTS_COMPACTED
+    status = "OUT_OF_RANGE"
     retryable = False
     outcome = Outcome.NOT_APPLIED
 

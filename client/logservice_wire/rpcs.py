@@ -15,7 +15,7 @@ Why a row asks for the role it asks for:
 - writers and holds belong to an identity; whoever asks to override that needs ADMIN over the shard
   instead, and is audited as administration (`Rpc.overriding`);
 - a service of the database reports itself and allocates ids with APPEND over the cluster;
-- ADMIN over the shard or over the cluster moves a leader.
+- ADMIN over the shard or over the cluster moves its leader and its replicas.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
+from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
 from logservice_wire.roles import Role
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
 
@@ -42,10 +43,13 @@ class Rpc(Generic[RequestT, ResponseT]):
 
     roles: the caller needs one of them; empty: an identity is enough. shard: the field of the
     request that names the shard; "": the RPC is about the cluster. cluster_too: the role over the
-    cluster will do instead of that over the shard. admin: every call is audited, whatever is
-    decided. override: a request can ask for more; then `overriding` is its row.
-    mutates: a lost answer leaves the outcome unknown. idempotent: after an unknown outcome the same
-    request may be sent again.
+    cluster will do instead of that over the shard. named: the field of the request that names a
+    log; a role over that name will do instead of that over the cluster. each: a list of the request
+    that names a shard in each item, at most `each_max`; over each of them the caller needs what
+    `each_as` needs. admin: every call is
+    audited, whatever is decided. override: a request can ask for more; then `overriding` is its
+    row. mutates: a lost answer leaves the outcome unknown. idempotent: after an unknown outcome the
+    same request may be sent again.
     """
 
     path: str
@@ -54,6 +58,10 @@ class Rpc(Generic[RequestT, ResponseT]):
     roles: frozenset[Role]
     shard: str = "shard_id"
     cluster_too: bool = False
+    named: str = ""
+    each: str = ""
+    each_as: Rpc[Any, Any] | None = None
+    each_max: int = 0
     admin: bool = False
     override: bool = False
     mutates: bool = False
@@ -169,6 +177,15 @@ RELEASE_HOLD: Final = Rpc(
     override=True,
     mutates=True,
 )
+CLOSE_SHARD: Final = Rpc(
+    # The second Close names the end that the first one made.
+    _LOG + "CloseShard",
+    log_pb2.CloseShardRequest,
+    log_pb2.CloseShardResponse,
+    _ONLY_ADMIN,
+    admin=True,
+    mutates=True,
+)
 ALLOCATE_TIMESTAMPS: Final = Rpc(
     # A range whose answer was lost is skipped; timestamps need not be dense.
     _LOG + "AllocateTimestamps",
@@ -186,6 +203,28 @@ HEARTBEAT: Final = Rpc(
     hakeeper_pb2.HeartbeatResponse,
     _APPEND,
     shard="",
+    each="replayed",
+    each_as=SET_HOLD,
+    each_max=REPLAYED_PER_SERVICE_MAX,
+    mutates=True,
+)
+SEND_SERVICE_COMMAND: Final = Rpc(
+    # The request id makes a second attempt return the first one's command.
+    _HAKEEPER + "SendServiceCommand",
+    hakeeper_pb2.SendServiceCommandRequest,
+    hakeeper_pb2.SendServiceCommandResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+SET_SERVICE_STATE: Final = Rpc(
+    _HAKEEPER + "SetServiceState",
+    hakeeper_pb2.SetServiceStateRequest,
+    hakeeper_pb2.SetServiceStateResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
     mutates=True,
 )
 GET_CLUSTER_STATE: Final = Rpc(
@@ -201,6 +240,13 @@ GET_SHARD_INFO: Final = Rpc(
     hakeeper_pb2.ShardInfo,
     _ANY,
     cluster_too=True,
+)
+WATCH_EVENTS: Final = Rpc(
+    _HAKEEPER + "WatchEvents",
+    hakeeper_pb2.WatchEventsRequest,
+    hakeeper_pb2.WatchEventsResponse,
+    _READ_OR_ADMIN,
+    shard="",
 )
 ALLOCATE_IDS: Final = Rpc(
     # The request id makes a second attempt return the first one's range.
@@ -220,6 +266,40 @@ CREATE_SHARD: Final = Rpc(
     admin=True,
     mutates=True,
     idempotent=False,
+)
+CHANGE_SHARD: Final = Rpc(
+    # The same change twice is one change. One that names a revision is refused the second time.
+    _HAKEEPER + "ChangeShard",
+    hakeeper_pb2.ChangeShardRequest,
+    hakeeper_pb2.ChangeShardResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
+DELETE_SHARD: Final = Rpc(
+    _HAKEEPER + "DeleteShard",
+    hakeeper_pb2.DeleteShardRequest,
+    hakeeper_pb2.DeleteShardResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
+LIST_SHARDS: Final = Rpc(
+    _HAKEEPER + "ListShards",
+    hakeeper_pb2.ListShardsRequest,
+    hakeeper_pb2.ListShardsResponse,
+    _READ_OR_ADMIN,
+    shard="",
+)
+RESOLVE_SHARD: Final = Rpc(
+    _HAKEEPER + "ResolveShard",
+    hakeeper_pb2.ResolveShardRequest,
+    hakeeper_pb2.ShardInfo,
+    _ANY,
+    shard="",
+    named="name",
 )
 GET_ACCESS_LIST: Final = Rpc(
     _HAKEEPER + "GetAccessList",
@@ -252,6 +332,119 @@ SET_JOINING: Final = Rpc(
     _HAKEEPER + "SetJoining",
     hakeeper_pb2.SetJoiningRequest,
     hakeeper_pb2.SetJoiningResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+SET_STORE_MODE: Final = Rpc(
+    _HAKEEPER + "SetStoreMode",
+    hakeeper_pb2.SetStoreModeRequest,
+    hakeeper_pb2.SetStoreModeResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+SET_REPAIR: Final = Rpc(
+    _HAKEEPER + "SetRepair",
+    hakeeper_pb2.SetRepairRequest,
+    hakeeper_pb2.SetRepairResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+FORGET_STORE: Final = Rpc(
+    _HAKEEPER + "ForgetStore",
+    hakeeper_pb2.ForgetStoreRequest,
+    hakeeper_pb2.ForgetStoreResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+MOVE_REPLICA: Final = Rpc(
+    _HAKEEPER + "MoveReplica",
+    hakeeper_pb2.MoveReplicaRequest,
+    hakeeper_pb2.MoveReplicaResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
+CANCEL_WISH: Final = Rpc(
+    _HAKEEPER + "CancelWish",
+    hakeeper_pb2.CancelWishRequest,
+    hakeeper_pb2.CancelWishResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+CANCEL_OPERATOR: Final = Rpc(
+    _HAKEEPER + "CancelOperator",
+    hakeeper_pb2.CancelOperatorRequest,
+    hakeeper_pb2.CancelOperatorResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+SET_LEADER: Final = Rpc(
+    _HAKEEPER + "SetLeader",
+    hakeeper_pb2.SetLeaderRequest,
+    hakeeper_pb2.SetLeaderResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
+CHECK_IMPACT: Final = Rpc(
+    _HAKEEPER + "CheckImpact",
+    hakeeper_pb2.CheckImpactRequest,
+    hakeeper_pb2.Impact,
+    _READ_OR_ADMIN,
+    shard="",
+)
+CHANGE_SETTINGS: Final = Rpc(
+    _HAKEEPER + "ChangeSettings",
+    hakeeper_pb2.ChangeSettingsRequest,
+    hakeeper_pb2.ChangeSettingsResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+REBALANCE: Final = Rpc(
+    _HAKEEPER + "Rebalance",
+    hakeeper_pb2.RebalanceRequest,
+    hakeeper_pb2.RebalanceResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+PLAN_BALANCE: Final = Rpc(
+    _HAKEEPER + "PlanBalance",
+    hakeeper_pb2.PlanBalanceRequest,
+    hakeeper_pb2.BalancePlan,
+    _READ_OR_ADMIN,
+    shard="",
+)
+SET_PHASE: Final = Rpc(
+    _HAKEEPER + "SetPhase",
+    hakeeper_pb2.SetPhaseRequest,
+    hakeeper_pb2.SetPhaseResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+RAISE_CLUSTER_VERSION: Final = Rpc(
+    _HAKEEPER + "RaiseClusterVersion",
+    hakeeper_pb2.RaiseClusterVersionRequest,
+    hakeeper_pb2.RaiseClusterVersionResponse,
     _ONLY_ADMIN,
     shard="",
     admin=True,

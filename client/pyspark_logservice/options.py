@@ -9,6 +9,7 @@ because a misspelt limit that is silently ignored is worse than an error.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,11 +29,12 @@ RPC_TIMEOUT_DEFAULT_S: Final = 60.0
 KNOWN: Final = {
     "logservice.endpoints": "host:port of one or more stores, separated by commas",
     "logservice.rpc.timeout": "seconds a read is tried for",
+    "logservice.zone": "zone of the stores that tasks prefer to read from",
     "logservice.tls.ca": "file: certificates that signed the stores' ones",
     "logservice.tls.cert": "file: the client's certificate",
     "logservice.tls.key": "file: the client's key",
     "logservice.tls.servername": "what the stores' certificates say when it is not the address",
-    "shard": "one shard",
+    "shard": "one shard, or the name of a log",
     "shards": "shards separated by commas, or *",
     "startinglsn": "first LSN to read, or earliest",
     "startingoffsets": 'earliest, or JSON: {"1": 23, "2": -2}',
@@ -44,6 +46,10 @@ KNOWN: Final = {
     "failondataloss": "true: records that were truncated are an error",
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
 }
+
+
+_NUMBERS: Final = re.compile(r"[-+0-9, ]*")
+"""An id, or a mistaken list of them, and no name of a log."""
 
 
 class OptionError(ValueError):
@@ -80,6 +86,9 @@ class ReadOptions:
     tls_certificate: str = ""
     tls_key: str = ""
     tls_server_name: str = ""
+    zone: str = ""
+    log: str = ""
+    """The name of the log to read; then there are no `shards`, and its id is asked for."""
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -107,12 +116,22 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         tls_certificate=options.get("logservice.tls.cert", ""),
         tls_key=options.get("logservice.tls.key", ""),
         tls_server_name=options.get("logservice.tls.servername", ""),
+        zone=options.get("logservice.zone", ""),
+        log=_log(options),
     )
+
+
+def _log(options: Mapping[str, str]) -> str:
+    """The name that the option 'shard' gives; "" when it gives an id, or is not there."""
+    text = options.get("shard", "").strip()
+    return "" if text == "*" or _NUMBERS.fullmatch(text) else text
 
 
 def _shards(options: Mapping[str, str]) -> tuple[int, ...] | None:
     if ("shard" in options) == ("shards" in options):
         raise OptionError("exactly one of the options 'shard' and 'shards' is required")
+    if _log(options):
+        return ()
     text = options.get("shards", options.get("shard", "")).strip()
     if text == "*":
         return None

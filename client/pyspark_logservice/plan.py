@@ -22,12 +22,15 @@ class DataLossError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class LsnRange:
-    """``start <= lsn < end`` of one shard, and the stores that have it, the preferred one first."""
+    """``start <= lsn < end`` of one shard, and the stores that have it, the preferred one first.
+    `near`: those of them that are in the zone of the options.
+    """
 
     shard: int
     start: int
     end: int
     addresses: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -37,11 +40,14 @@ class LsnRange:
 
 def plan(options: ReadOptions) -> list[LsnRange]:
     """The ranges to read; empty when there is nothing. Raises DataLossError, LogServiceError."""
-    with SyncLogClient(options.endpoints, tls=tls_of(options)) as client:
+    with SyncLogClient(options.endpoints, tls=tls_of(options), zone=options.zone) as client:
         shards = options.shards
         if shards is None:
             state = client.hakeeper.cluster_state(timeout=options.rpc_timeout_s)
             shards = tuple(sorted(info.shard_id for info in state.shards if info.shard_id > 0))
+        if options.log:
+            found = client.hakeeper.resolve_shard(options.log, timeout=options.rpc_timeout_s)
+            shards = (found.shard_id,)
         ranges = []
         for shard in shards:
             status = client.shard(shard).status(timeout=options.rpc_timeout_s)
@@ -49,7 +55,7 @@ def plan(options: ReadOptions) -> list[LsnRange]:
                 options, shard, status.position.first_lsn, status.position.applied_lsn
             )
             addresses = client.replica_addresses(shard) or tuple(options.endpoints.split(","))
-            ranges.append(LsnRange(shard, start, end, addresses))
+            ranges.append(LsnRange(shard, start, end, addresses, client.near_addresses(shard)))
     return split(ranges, options.partitions_min, options.partition_records_max)
 
 
@@ -83,7 +89,8 @@ def split(
 ) -> list[LsnRange]:
     """Cut into at least `partitions_min` pieces of at most `partition_records_max` records.
 
-    Pieces of a shard prefer its replicas in turn, so that tasks spread over stores.
+    Pieces of a shard prefer its replicas in turn, so that tasks spread over stores; with near ones
+    they prefer those in turn, and the others after them.
     """
     total = sum(whole.records for whole in ranges)
     pieces = []
@@ -93,16 +100,23 @@ def split(
         share = -(-partitions_min * whole.records // total)
         count = min(max(share, -(-whole.records // partition_records_max)), whole.records)
         for number in range(count):
-            turn = number % len(whole.addresses) if whole.addresses else 0
+            others = tuple(one for one in whole.addresses if one not in whole.near)
             pieces.append(
                 LsnRange(
                     whole.shard,
                     whole.start + whole.records * number // count,
                     whole.start + whole.records * (number + 1) // count,
-                    whole.addresses[turn:] + whole.addresses[:turn],
+                    _turned(whole.near, number) + _turned(others, number),
+                    whole.near,
                 )
             )
     return pieces
+
+
+def _turned(addresses: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """The same addresses in their order, beginning with another one for every number."""
+    turn = number % len(addresses) if addresses else 0
+    return addresses[turn:] + addresses[:turn]
 
 
 def tls_of(options: ReadOptions) -> TlsFiles | None:

@@ -1,8 +1,9 @@
 """Hard bounds are replicated or on disk. Changing one is a format change.
 
 Their hash is in every data directory's identity file, and a store refuses to start on a directory
-with another hash. A bound that is added here goes into `_HARD`, too, unless it follows from others
-there.
+with another hash. Each cluster version has bounds of its own (`_HARD`): those of the earlier ones
+are what released programs have, and stay. A bound that is added here goes into the list of the
+newest cluster version, unless it follows from others there.
 """
 
 from __future__ import annotations
@@ -94,6 +95,23 @@ HAKEEPER_STORE_BYTES_MAX: Final = 8 * 1024 * 1024
 HAKEEPER_SHARDS_MAX: Final = 65_536
 """Shards of a cluster: their reports must fit the state of one shard that is snapshotted whole."""
 
+HAKEEPER_DELETED_RANGES_MAX: Final = 65_536
+"""Ranges of ids of deleted logs, for ever: about 1 MiB of the state. Ids are given out in their
+order, so only logs that outlive their neighbours make ranges."""
+
+HAKEEPER_DELETED_PER_REPLY_MAX: Final = 256
+"""Deleted logs named in one heartbeat's answer; the others follow with the next."""
+
+HAKEEPER_CREATIONS_REMEMBERED: Final = 1024
+"""Requests for logs that are recognised when they are repeated: an hour's worth, if a log is made
+every few seconds."""
+
+HAKEEPER_SHARD_LABEL_BYTES_MAX: Final = 1024
+"""Bytes of all labels of one log; with HAKEEPER_SHARDS_MAX logs they take at most 64 MiB."""
+
+HAKEEPER_SHARDS_PER_PAGE_MAX: Final = 256
+"""Logs in one page of a listing: it is made in one piece on the event loop."""
+
 HAKEEPER_REPLICAS_MAX: Final = 9
 """Replicas of one shard: more cost latency and gain nothing."""
 
@@ -105,10 +123,52 @@ DATA_DIRECTORIES_MAX: Final = 16
 reports them all."""
 
 HAKEEPER_OPERATORS_MAX: Final = 16
-"""Membership repairs at once, so that a lost store does not make every shard catch up together."""
+"""Membership repairs at once, so that a lost store does not make every shard catch up together. A
+cluster of more stores has more (HAKEEPER_CHANGES_MAX)."""
+
+HAKEEPER_CHANGES_MAX: Final = 128
+"""Membership repairs at once in a cluster of more stores than HAKEEPER_OPERATORS_MAX, which has one
+for each live store from cluster version 2 on: every pass drives all of them, 5 ms."""
 
 HAKEEPER_OPERATORS_PER_STORE_MAX: Final = 4
 """Learners that catch up on one store at once: live shards share its disk and network."""
+
+HAKEEPER_MOVES_MAX: Final = 8
+"""Replicas on their way at once only to be better placed: half of HAKEEPER_OPERATORS_MAX, so that
+repairs that begin meanwhile do not wait."""
+
+HAKEEPER_MOVES_PER_STORE_MAX: Final = 2
+"""Replicas that leave a store, or come to it, only to be better placed: half of what a repair may
+bring, so that a repair that begins meanwhile finds room."""
+
+HAKEEPER_BALANCE_LEADS_MAX: Final = 8
+"""Leaderships handed over at once only to even their numbers: each costs its shard one round trip,
+and after a store has come back all of them go to that one."""
+
+HAKEEPER_BALANCE_TICKS: Final = 20
+"""Between two looks whether something should be balanced: two heartbeats, so that every look sees
+what the one before began."""
+
+HAKEEPER_BALANCE_SHARDS: Final = 64
+"""Shards of which one look finds out whether their voters are as far apart as they can be: 2 ms."""
+
+HAKEEPER_BALANCE_LEADERS: Final = 512
+"""Leaders that one look for better ones passes: 2 ms, as most of them are where they should be."""
+
+HAKEEPER_STEADY_TICKS: Final = 300
+"""A store gets leaders when it was heard without a gap for 30 s: longer than a crash loop needs to
+crash again."""
+
+HAKEEPER_GAP_TICKS: Final = 50
+"""A store that was not heard for 5 s was away: five heartbeats."""
+
+HAKEEPER_LEAD_REST_TICKS: Final = 600
+"""A leadership that was handed over to balance leaders, or to bring it home, is not handed over for
+that again for 60 s. So a zone that comes and goes costs each of its shards at most one hand-over a
+minute."""
+
+HAKEEPER_PLAN_MOVES_MAX: Final = 256
+"""Moves that a dry run lists: as many as a person reads, and a bound for what it costs."""
 
 HAKEEPER_COMMANDS_PER_REPLY_MAX: Final = 64
 """Commands in one heartbeat's answer; the others follow with the next."""
@@ -125,6 +185,24 @@ HAKEEPER_IDLE_CHECK_TICKS: Final = 200
 """The checkers run at once when a report or the time changed something. While operators are under
 way they run every HAKEEPER_OPERATOR_CHECK_TICKS. Otherwise, to be sure, they run every 20 s: a pass
 over a thousand shards costs 15 ms."""
+
+HAKEEPER_BALANCE_REPLICAS: Final = 32
+"""Replicas of which one look finds out whether they should go to a store that has less: 5 ms."""
+
+HAKEEPER_WISHES_PER_PASS_MAX: Final = 64
+"""One-time wishes that one pass looks at, about 5 ms; the others follow in the next ticks."""
+
+HAKEEPER_LOOKS_PER_PASS_MAX: Final = 128
+"""Shards that one pass looks at from cluster version 2 on, about 5 ms; the rest follows in the next
+ticks."""
+
+HAKEEPER_CHOICES_PER_PASS_MAX: Final = 8
+"""Choices of a store that one pass makes before the rest waits for the next tick: each looks at all
+stores, about 1 ms with 100 of them."""
+
+HAKEEPER_ERRANDS_MAX: Final = 256
+"""STARTs and KILLs under way at once, from cluster version 2 on: every pass drives all operators.
+Those of shard 0 do not count."""
 
 HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
 """Between two runs of the checkers while operators are under way: half a heartbeat interval."""
@@ -150,6 +228,18 @@ take seconds, the largest snapshot takes a minute at 4 MiB/s, and a replica that
 moves between any two reports. The check runs every HAKEEPER_IDLE_CHECK_TICKS, so the flag may come
 that much later."""
 
+HEARTBEAT_STUCK_MAX: Final = 20
+"""Replicas that a heartbeat names because they apply nothing. A person looks at the store, not at
+each of them. From cluster version 2 on."""
+
+HAKEEPER_STUCK_TICKS: Final = 3000
+"""A voter that applies nothing for five minutes is moved to another store. A person can restart its
+store in that time, which mends most of it and copies nothing."""
+
+HAKEEPER_STUCK_REST_TICKS: Final = 36_000
+"""One log is moved for that once in an hour, and not back to the same store before. A cause in the
+log stops the successor, too, and must not cost copy after copy."""
+
 HAKEEPER_STEP_FAILURES_MAX: Final = 5
 """A learner that could not be started this many times is given up; another store is tried."""
 
@@ -166,6 +256,97 @@ room."""
 HAKEEPER_BOOTS_REMEMBERED: Final = 8
 """Earlier process starts of a store whose late heartbeats are still recognised and ignored."""
 
+HAKEEPER_FAILED_DIRECTORY_TICKS: Final = 600
+"""A voter in a failed data directory waits 60 s for a restart of its store, which may be under way,
+before it is swapped for an empty one on the same store."""
+
+HAKEEPER_LEADS_MAX: Final = 32
+"""Leaderships that HAKeeper hands over at once: each costs its shard one round trip, and one store
+may have them all."""
+
+HAKEEPER_LEAD_TICKS_MAX: Final = 100
+"""A leadership that did not change hands within 10 s is tried anew, for perhaps another heir."""
+
+HAKEEPER_LEARNERS_MAX: Final = 16
+"""Standing learners of one log: the leader sends every record to each of them."""
+
+HAKEEPER_LEARNER_LOST_TICKS: Final = 6000
+"""A standing learner whose store is silent is given up after 10 min: nothing depends on it, and
+another one copies the whole log."""
+
+HAKEEPER_WISHES_MAX: Final = 1024
+"""One-time wishes at once; a controller that moves more has to wait for some of them."""
+
+HAKEEPER_ORDER_BYTES_MAX: Final = 4096
+"""Bytes of one command for a service; a queue of HAKEEPER_QUEUE_MAX takes at most 4 MiB."""
+
+HAKEEPER_ORDERS_MAX: Final = 4096
+"""Commands for services in all queues, so at most 16 MiB of the state."""
+
+HAKEEPER_ORDERS_REMEMBERED: Final = 4096
+"""Requests for commands to services that are recognised when they are repeated: about 160 KiB of
+the state."""
+
+HAKEEPER_REPLAYED_PER_SERVICE_MAX: Final = 512
+"""Logs that one service replays. All of them stand in each of its heartbeats, one a second."""
+
+HAKEEPER_REPLAYED_MAX: Final = 16 * 1024
+"""Pairs of a service and a log that it replays; at about 20 bytes they take 320 KiB of the
+state."""
+
+HAKEEPER_REPLAYED_PER_OWNER_MAX: Final = HAKEEPER_REPLAYED_MAX // 2
+"""Of them, those of one identity, so that nobody crowds out the services of others."""
+
+HAKEEPER_HOLD_ORDERS_MAX: Final = 1024
+"""Holds of services that one answer asks a store to set, move or release; the next one asks for
+others."""
+
+HAKEEPER_REPLAY_STALL_TICKS: Final = 3000
+"""A service that is alive, and for five minutes replays nothing of a log that has more, raises a
+flag."""
+
+HAKEEPER_FEED_EVENTS_MAX: Final = 4096
+"""Events of the cluster that are kept for watchers; with their texts at most about 1 MiB of the
+state."""
+
+HAKEEPER_EVENTS_PER_PAGE_MAX: Final = 1024
+"""Events in one answer of HAKeeper."""
+
+HAKEEPER_FEED_TEXT_MAX: Final = 200
+"""Characters of the text of one event."""
+
+HAKEEPER_FEED_TRUNCATION_TICKS: Final = 100
+"""Truncations are told every ten seconds, one event for each log."""
+
+HAKEEPER_FEED_TRUNCATIONS_MAX: Final = 64
+"""Logs whose truncations are told at a time. So truncations alone take over ten minutes to push an
+event out of the feed."""
+
+HAKEEPER_FEED_FLAGS_PER_PASS: Final = 256
+"""Flags that one pass of the checkers tells, so that a lost zone leaves other events in the
+feed."""
+
+HAKEEPER_WISHES_REMEMBERED: Final = 256
+"""Wishes that have ended and whose result can still be asked for."""
+
+HAKEEPER_WISH_TRIES_MAX: Final = 5
+"""A move that was given up so often is not tried again: what stops it has to be looked at."""
+
+HAKEEPER_GONE_INCARNATIONS_MAX: Final = 16_384
+"""Data directories of forgotten stores that are remembered, so that none of them ever counts again:
+those of HAKEEPER_STORES_MAX stores with as many directories as one may have."""
+
+HAKEEPER_WISH_TICKS_MAX: Final = 7 * 86_400 * 10
+"""A week: the longest for which repair may be off or a leader may be kept where it is. What is
+needed for longer is a setting, and not an exception that somebody forgot."""
+
+HAKEEPER_STORE_TIMEOUT_TICKS_MIN: Final = 20
+"""Two heartbeats: with a shorter store timeout one lost heartbeat would cost a store its
+replicas."""
+
+HAKEEPER_STORE_TIMEOUT_TICKS_MAX: Final = 86_400 * 10
+"""A day, as in the configuration."""
+
 ACCESS_GRANTS_MAX: Final = 4096
 """Grants of the access list: the whole list goes out with a heartbeat's answer."""
 
@@ -181,7 +362,18 @@ ALLOCATE_KEYS_MAX: Final = 16_384
 ALLOCATE_REQUESTS_REMEMBERED: Final = 16_384
 """Allocations whose request id still gives the same answer."""
 
-_HARD: Final = (
+SHARD_WEIGHT_DEFAULT: Final = 100
+SHARD_WEIGHT_MAX: Final = 10_000
+"""Shares of a log at a disk that more logs want than it takes: up to a hundred times the usual, as
+far as whole numbers of bytes go."""
+
+SHARD_BYTES_PER_S_MIN: Final = 64 * 1024
+"""Least limit of a log's bytes: the largest block is paid for within minutes."""
+
+HAKEEPER_LIMITED_SHARDS_MAX: Final = 4096
+"""Logs with limits or another weight than the usual: they go out with a heartbeat's answer."""
+
+_HARD_1: Final = (
     BLOCK_RECORDS_MAX,
     BLOCK_BYTES_MAX,
     ENTRY_PAYLOAD_BYTES_MAX,
@@ -231,7 +423,69 @@ _HARD: Final = (
     ALLOCATE_REQUESTS_REMEMBERED,
 )
 
+_HARD: Final = {
+    1: _HARD_1,
+    2: (
+        *_HARD_1,
+        HAKEEPER_LEARNERS_MAX,
+        HAKEEPER_LEARNER_LOST_TICKS,
+        HAKEEPER_LEADS_MAX,
+        HAKEEPER_LEAD_TICKS_MAX,
+        HAKEEPER_WISHES_MAX,
+        HAKEEPER_WISHES_REMEMBERED,
+        HAKEEPER_WISH_TRIES_MAX,
+        HAKEEPER_WISH_TICKS_MAX,
+        HAKEEPER_GONE_INCARNATIONS_MAX,
+        HAKEEPER_STORE_TIMEOUT_TICKS_MIN,
+        HAKEEPER_STORE_TIMEOUT_TICKS_MAX,
+        SHARD_WEIGHT_DEFAULT,
+        SHARD_WEIGHT_MAX,
+        SHARD_BYTES_PER_S_MIN,
+        HAKEEPER_LIMITED_SHARDS_MAX,
+        HAKEEPER_CHANGES_MAX,
+        HAKEEPER_BALANCE_SHARDS,
+        HAKEEPER_BALANCE_LEADERS,
+        HAKEEPER_BALANCE_REPLICAS,
+        HAKEEPER_WISHES_PER_PASS_MAX,
+        HAKEEPER_LOOKS_PER_PASS_MAX,
+        HAKEEPER_CHOICES_PER_PASS_MAX,
+        HAKEEPER_ERRANDS_MAX,
+        HAKEEPER_PLACEMENT_QUIET_TICKS,
+        HAKEEPER_CREATIONS_REMEMBERED,
+        HAKEEPER_SHARD_LABEL_BYTES_MAX,
+        HAKEEPER_DELETED_RANGES_MAX,
+        HAKEEPER_DELETED_PER_REPLY_MAX,
+        HAKEEPER_FAILED_DIRECTORY_TICKS,
+        HAKEEPER_MOVES_MAX,
+        HAKEEPER_MOVES_PER_STORE_MAX,
+        HAKEEPER_BALANCE_LEADS_MAX,
+        HAKEEPER_BALANCE_TICKS,
+        HAKEEPER_STEADY_TICKS,
+        HAKEEPER_GAP_TICKS,
+        HAKEEPER_LEAD_REST_TICKS,
+        HAKEEPER_ORDER_BYTES_MAX,
+        HAKEEPER_ORDERS_MAX,
+        HAKEEPER_ORDERS_REMEMBERED,
+        HAKEEPER_REPLAYED_PER_SERVICE_MAX,
+        HAKEEPER_REPLAYED_MAX,
+        HAKEEPER_REPLAYED_PER_OWNER_MAX,
+        HAKEEPER_HOLD_ORDERS_MAX,
+        HAKEEPER_REPLAY_STALL_TICKS,
+        HAKEEPER_FEED_EVENTS_MAX,
+        HAKEEPER_FEED_TEXT_MAX,
+        HAKEEPER_FEED_TRUNCATION_TICKS,
+        HAKEEPER_FEED_TRUNCATIONS_MAX,
+        HAKEEPER_FEED_FLAGS_PER_PASS,
+        HEARTBEAT_STUCK_MAX,
+        HAKEEPER_STUCK_TICKS,
+        HAKEEPER_STUCK_REST_TICKS,
+    ),
+}
+"""Cluster version -> the bounds that its data directories are written with."""
 
-def hard_bounds_hash() -> int:
-    """A number that identifies the hard bounds; it is stored in every data directory."""
-    return crc32(repr(_HARD).encode())
+
+def hard_bounds_hash(cluster_version: int) -> int:
+    """A number that identifies the hard bounds of a cluster version; it is stored in every data
+    directory.
+    """
+    return crc32(repr(_HARD[cluster_version]).encode())

@@ -45,6 +45,11 @@ long, so a copy pays; at most 2x the space."""
 LOGDB_REWRITE_OLD_SEGMENTS: Final = 32
 """A segment is old when so many segments (2 GiB) were written since."""
 
+LOGDB_REWRITE_FOR_REMOVED: Final = 3
+"""Live bytes copied out of a segment for each byte that removals of replicas took out of it: a
+removal is meant to free its space, and what lies beside it may live for ever. So a quarter of the
+logs, evenly mixed with the others, can be deleted and their space comes back."""
+
 LOGDB_REWRITE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes copied by one garbage collection: one segment. So it comes to an end, and what it frees
 pays for the next one."""

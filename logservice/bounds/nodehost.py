@@ -12,6 +12,23 @@ PENDING_PROPOSALS_MAX: Final = 65_536
 PENDING_PROPOSAL_BYTES_MAX: Final = 128 * 1024 * 1024
 """Bytes of one replica's proposals waiting for their outcome; beyond it BUSY."""
 
+INTAKE_TURN_BYTES: Final = 1024 * 1024
+"""Bytes of requests that a shard moves into its log before the others have their turn: a commit
+group of a fast disk."""
+
+PACE_WAIT_S: Final = 1.0
+"""Seconds for which appends wait in a store for the limit of their log; beyond it BUSY."""
+
+LISTENERS_MAX: Final = 16
+"""Listeners to one NodeHost's events; each has a thread."""
+
+LISTENER_EVENTS_MAX: Final = 1_024
+"""Events that wait for one listener; those beyond are left out, and the listener is told how many.
+A store of 100 shards that restarts has about as many."""
+
+LISTENER_STOP_S: Final = 1.0
+"""Seconds that a NodeHost that stops waits for a listener to take its last events."""
+
 PENDING_READS_MAX: Final = 65_536
 """Linearizable reads of one replica waiting for their index."""
 
@@ -47,6 +64,26 @@ are large."""
 
 HEARTBEAT_TIMEOUT_S: Final = 3.0
 """A heartbeat's way to shard 0 and back; after that the next one is sent whatever became of it."""
+
+DIRECTORY_PAGES_PER_BEAT_MAX: Final = 8
+"""Pages of the directory that a store asks for after one heartbeat: 2048 logs a second, so that a
+whole copy of the largest directory takes half a minute, and no store that starts is a burden."""
+
+DIRECTORY_WRITE_INTERVAL_S: Final = 10.0
+"""At most so often the directory's file is written because logs changed: for 10 000 logs that are
+1.5 MB. What a crash loses is asked for again."""
+
+DIRECTORY_REWRITE_S: Final = 600.0
+"""The directory's file is written so often even if nothing changed, so that it says how old it
+is."""
+
+DIRECTORY_SILENT_S: Final = 4.0
+"""When HAKeeper has confirmed the directory for so long no more, and for four heartbeats at least,
+look-ups are answered from it at once: longer than an election and a heartbeat's time-out."""
+
+DIRECTORY_PATIENCE_S: Final = 0.5
+"""How long a look-up waits for HAKeeper where the store's own directory could answer, too: several
+round trips, and far less than a client waits."""
 
 STORE_COMMANDS_AT_ONCE_MAX: Final = 16
 """HAKeeper's commands that a store carries out in parallel."""
@@ -183,3 +220,18 @@ COMPARE_RETRY_S: Final = 5.0
 COMPARE_UNDECIDED_S_MAX: Final = 60.0
 """A difference that nobody can decide halts the shard after so long. Restarted stores are back by
 then. The default store timeout, after which a copy could outvote one side, has not passed yet."""
+
+APPLY_STUCK_S: Final = 10.0
+"""A replica that has something to apply and applies nothing for so long is stuck. One read of the
+disk takes at most seconds, also on a disk that recovers from an error."""
+
+APPLY_GIVE_WAY_S: Final = 15.0
+"""Between two times that one replica gives leadership away because it is stuck. A successor that is
+to get stuck, too, has shown it by then."""
+
+APPLY_ASK_AGAIN_S: Final = 5.0
+"""Until a leader that is stuck, and found nobody to give way to, asks again. It is longer than an
+answer may take (APPLY_ASK_TIMEOUT_S), so one asks at a time."""
+
+APPLY_ASK_TIMEOUT_S: Final = 2.0
+"""For the answer of another voter to a leader that is stuck; a healthy loop answers at once."""

@@ -28,6 +28,15 @@ GATE_DECISIONS_MAX: Final = 65_536
 GATE_NAMES_MAX: Final = 65_536
 """Names of shards that are remembered: as many as there can be shards."""
 
+GRANT_AGE_MAX_S: Final = 24 * 3600.0
+"""For so long after HAKeeper's last answer a store lets clients in by its access list, from cluster
+version 2 on. Then a revocation that it has not heard of is complete, and it is time enough to bring
+HAKeeper back."""
+
+ACCESS_CURRENT_S: Final = 10.0
+"""For so long after HAKeeper's answer, and for three heartbeats at least, a store denies by its
+access list. Later it cannot tell: a grant may have been made that it has not heard of."""
+
 IDENTITY_RPCS_MAX: Final = 8192
 """Unary calls of one identity under way. It is less than a store serves in all, so that one client
 that goes astray leaves room for others."""

@@ -7,6 +7,14 @@ from typing import Final
 from logservice.bounds.hard import BLOCK_BYTES_MAX
 from logservice.bounds.nodehost import READ_BYTES_MAX
 
+# --- configuration --------------------------------------------------------------------------------
+
+STORE_LABELS_MAX: Final = 32
+"""Labels in a store's configuration: half of what HAKeeper takes of a store, which adds its own."""
+
+STORE_LABEL_BYTES_MAX: Final = 2048
+"""Bytes of their names and values: half of what HAKeeper takes of a store."""
+
 # --- calls ----------------------------------------------------------------------------------------
 
 RPC_TIMEOUT_DEFAULT_S: Final = 10.0
@@ -192,17 +200,64 @@ ADMIN_STORES_AT_ONCE: Final = 32
 EVENTS_KEPT: Final = 256
 """Newest events of a store that the admin port shows; older ones are in the log."""
 
+ADMIN_ROWS_PER_SLICE: Final = 128
+"""Shards of that picture that are made at a stretch, in about 3 ms; all of 10,000 take 200 ms."""
+
+ADMIN_SERVICES_SHOWN: Final = 512
+"""Services of the database that the admin port shows; `logctl services` has all. Each may have
+HAKEEPER_SERVICE_BYTES_MAX of labels, so all of them could be 16 MB every two seconds."""
+
+ADMIN_SHARDS_SHOWN: Final = 100
+"""Rows of shards that a page gets at once, 80 kB; all of 10,000 were 8 MB every two seconds."""
+
+ADMIN_FILTER_CHARS_MAX: Final = 200
+"""Characters of the text that those rows are to contain; each row is searched for it."""
+
+ADMIN_RATE_SPAN_S: Final = 60.0
+"""Two pictures of the cluster further apart give no records per second: a mean of that is not now.
+A hidden page asks every 10 s."""
+
+ADMIN_FEED_EVENTS: Final = 256
+"""Newest events of the cluster that the admin port shows, about 60 kB; `logctl events` and watchers
+get older ones."""
+
 EVENTS_PER_STATUS: Final = 50
 """Newest events that travel with a status to other stores."""
 
 METRIC_PINS_MAX: Final = 5
 """Replicas of a data directory that are named as the ones that keep its oldest segment."""
 
-METRIC_SHARDS_MAX: Final = 2000
-"""Shards with series of their own; the others are counted in logservice_shards_without_series."""
+METRIC_SHARDS_MAX: Final = 200
+"""Replicas with series of their own; a store with more shows only those that something is wrong
+with, and counts the others in logservice_shards_without_series. At this many a scrape takes 60 ms
+and 230 kB."""
+
+METRIC_LAG_ENTRIES: Final = 10_000
+"""A follower further behind is wrong; it is what the alert LogServiceFollowerLags asks for."""
 
 SLOW_DURABLE_WRITE_US: Final = 100_000
 """A p99 of durable writes above it is an event: a tenth of the default election timeout."""
 
 HAKEEPER_SILENT_S: Final = 30.0
 """A store that has no answer of HAKeeper for so long says so: thirty heartbeats."""
+
+EVENT_WATCHERS_MAX: Final = 256
+"""Watchers of the cluster's events at one store, whoever they are; each may keep a message of
+EVENTS_PER_MESSAGE_MAX events in memory, about 80 KB."""
+
+EVENT_WATCHERS_PER_IDENTITY_MAX: Final = 32
+"""Of one identity, so that nobody takes all the places."""
+
+EVENTS_PER_MESSAGE_MAX: Final = 256
+"""Events in one message to a watcher."""
+
+EVENTS_POLL_S: Final = 0.2
+"""How often a store with watchers asks for new events; so an event is told that much later."""
+
+EVENTS_CONFIRM_S: Final = 5.0
+"""How often a store with watchers asks a majority of HAKeeper for the newest event, and tells a
+watcher that nothing has happened."""
+
+EVENTS_SILENT_S: Final = 20.0
+"""Without such an answer for so long the watchers are sent to other stores; an election of shard 0
+takes a few seconds."""

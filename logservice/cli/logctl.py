@@ -6,42 +6,57 @@ import click
 
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.completion import completion_option
+from logservice.cli.shell.duration import duration
 from logservice.cli.shell.lazy_group import LazyGroup
 from logservice.server.version import server_version
 
-_RECORDS = "logservice.cli.ctl.records"
-_SHARDS = "logservice.cli.ctl.shards"
-_CLUSTER = "logservice.cli.ctl.cluster"
-_JOINING = "logservice.cli.ctl.joining"
+_CTL = "logservice.cli.ctl"
+
+_SECTIONS = {
+    "Records": {
+        "append": (f"{_CTL}.records:append", "Append records: arguments, or lines of stdin."),
+        "read": (f"{_CTL}.records:read", "Print the records of a log up to its tail."),
+        "follow": (f"{_CTL}.records:follow", "Print the records of a log, and wait for more."),
+        "truncate": (f"{_CTL}.shards:truncate", "Let every record up to an LSN go."),
+        "writer": (f"{_CTL}.shards:writer", "Take the right to append, or give it back."),
+        "hold": (f"{_CTL}.shards:hold", "Keep records from an LSN on, whatever is truncated."),
+        "timestamps": (f"{_CTL}.shards:timestamps", "Allocate timestamps that nobody else gets."),
+        "ids": (f"{_CTL}.cluster:ids", "Allocate ids that nobody else gets."),
+    },
+    "Logs": {
+        "shard": (f"{_CTL}.shard:shard", "Create, find, change, move, close or delete one log."),
+        "shards": (f"{_CTL}.cluster:shards", "Show all logs, and where their replicas are."),
+        "status": (f"{_CTL}.shards:status", "Show a log's positions, writer and holds."),
+        "transfer": (f"{_CTL}.cluster:transfer", "Hand the leadership of a log to another store."),
+    },
+    "Stores": {
+        "stores": (f"{_CTL}.store_verbs:stores", "Show all stores; drain, protect or forget one."),
+        "store": (f"{_CTL}.cluster:store", "Show what one store says about itself."),
+        "admit": (f"{_CTL}.joining:admit", "Say that STORE belongs to the cluster."),
+        "joining": (f"{_CTL}.joining:joining", "Let stores join by themselves, or by verb only."),
+    },
+    "Cluster": {
+        "cluster": (
+            f"{_CTL}.cluster_wide:cluster",
+            "Change settings, balance stores, stop repairs.",
+        ),
+        "operators": (f"{_CTL}.operators:operators", "Show what HAKeeper is doing, or end it."),
+        "services": (f"{_CTL}.services:services", "Show the database's services, or order one."),
+        "acl": (f"{_CTL}.access:acl", "Say who may do what."),
+        "upgrade": (f"{_CTL}.upgrade:upgrade", "Show the cluster version, or raise it."),
+    },
+    "Looking": {
+        "doctor": (f"{_CTL}.doctor:doctor", "Say what is wrong with the cluster, and what to do."),
+        "top": (f"{_CTL}.top:top", "Show the cluster on the terminal, live."),
+        "events": (f"{_CTL}.events:events", "Print what happened in the cluster, or follow it."),
+        "repairs": (f"{_CTL}.cluster:repairs", "Show what is repaired, and what needs a person."),
+    },
+}
 
 
 @click.group(
     cls=LazyGroup,
-    lazy={
-        "append": (f"{_RECORDS}:append", "Append records."),
-        "read": (f"{_RECORDS}:read", "Print records up to the tail."),
-        "follow": (f"{_RECORDS}:follow", "Print records and wait for more."),
-        "truncate": (f"{_SHARDS}:truncate", "Let every record up to an LSN go."),
-        "status": (f"{_SHARDS}:status", "Positions, writer and holds of a shard."),
-        "writer": (f"{_SHARDS}:writer", "The right to append."),
-        "hold": (f"{_SHARDS}:hold", "Named LSNs from which on records stay."),
-        "timestamps": (f"{_SHARDS}:timestamps", "Allocate timestamps."),
-        "transfer": (f"{_CLUSTER}:transfer", "Hand the leadership of a shard over."),
-        "shard": (f"{_CLUSTER}:shard", "Create shards."),
-        "shards": (f"{_CLUSTER}:shards", "All shards and where their replicas are."),
-        "stores": (f"{_CLUSTER}:stores", "All stores as HAKeeper sees them."),
-        "store": (f"{_CLUSTER}:store", "What one store says about itself."),
-        "repairs": (f"{_CLUSTER}:repairs", "What HAKeeper is repairing, and what needs a person."),
-        "admit": (f"{_JOINING}:admit", "Say that a store belongs to the cluster."),
-        "joining": (f"{_JOINING}:joining", "How stores join: by themselves, or admitted."),
-        "acl": ("logservice.cli.ctl.access:acl", "Who may do what."),
-        "top": ("logservice.cli.ctl.top:top", "The cluster on the terminal, live."),
-        "doctor": (
-            "logservice.cli.ctl.doctor:doctor",
-            "What is wrong with the cluster, and what to do.",
-        ),
-        "ids": (f"{_CLUSTER}:ids", "Allocate unique ids."),
-    },
+    sections=_SECTIONS,
     help=f"Talk to a cluster of the log service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",
 )
 @click.option(
@@ -53,10 +68,10 @@ _JOINING = "logservice.cli.ctl.joining"
 @click.option(
     "--timeout",
     envvar="LOGSERVICE_TIMEOUT",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
+    type=duration,
+    default="10s",
     show_default=True,
-    help="Seconds a request may take, retries included.",
+    help="How long a request may take, retries included (LOGSERVICE_TIMEOUT).",
 )
 @click.option(
     "--tls-ca",
@@ -80,7 +95,7 @@ _JOINING = "logservice.cli.ctl.joining"
     "--tls-server-name",
     envvar="LOGSERVICE_TLS_SERVER_NAME",
     default="",
-    help="Name in the stores' certificates when it is not the address.",
+    help="Name in the stores' certificates, if not the address (LOGSERVICE_TLS_SERVER_NAME).",
 )
 @click.version_option(server_version(), prog_name="logctl")
 @completion_option("logctl")
@@ -106,3 +121,7 @@ def logctl(
 def main() -> None:
     """Run `logctl`; the entry point of the program."""
     exit_codes.run(logctl, "logctl")
+
+
+if __name__ == "__main__":
+    main()

@@ -16,21 +16,26 @@ _CERTIFICATES = "logservice.cli.certificates"
 
 @click.group(
     cls=LazyGroup,
-    lazy={
-        "store": (f"{_PROCESSES}.store_commands:store", "Run one store process."),
-        "cluster": (
-            f"{_PROCESSES}.cluster_commands:cluster",
-            "A local cluster of processes.",
-        ),
-        "audit": (f"{_OFFLINE}.audit_commands:audit", "Verify a store's audit log."),
-        "certs": (
-            f"{_CERTIFICATES}.commands:certs",
-            "Certificates for stores and clients.",
-        ),
-        "logdb": (
-            f"{_OFFLINE}.logdb_commands:logdb",
-            "Inspect a data directory offline.",
-        ),
+    sections={
+        "Commands": {
+            "store": (
+                f"{_PROCESSES}.store_commands:store",
+                "Run one store process, or look after one.",
+            ),
+            "cluster": (
+                f"{_PROCESSES}.cluster_commands:cluster",
+                "Run a cluster of processes on this machine.",
+            ),
+            "audit": (f"{_OFFLINE}.audit_commands:audit", "Verify a store's audit log."),
+            "certs": (
+                f"{_CERTIFICATES}.commands:certs",
+                "Issue and revoke certificates.",
+            ),
+            "logdb": (
+                f"{_OFFLINE}.logdb_commands:logdb",
+                "Inspect a data directory without its store.",
+            ),
+        }
     },
     help=f"Replicated write-ahead logs as a service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",
 )
@@ -43,3 +48,7 @@ def logservice() -> None:
 def main() -> None:
     """Run `logservice`; the entry point of the program."""
     exit_codes.run(logservice, "logservice")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ References: `state_machine.StateMachine`; MatrixOne's pkg/hakeeper/rsm.go for th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from logservice_wire.errors import InvalidArgument, Reason
@@ -22,19 +22,38 @@ from logservice_wire.errors import InvalidArgument, Reason
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, ProposalId, decode_blocks, decode_command
-from logservice.hakeeper import state
+from logservice.hakeeper import feed, following, slices, state
 from logservice.hakeeper.allocation import apply_allocate
 from logservice.hakeeper.answers import queries, views
+from logservice.hakeeper.answers.directory import directory_page
+from logservice.hakeeper.answers.listing import shard_page
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder, TransferLeader
-from logservice.hakeeper.repair import check
+from logservice.hakeeper.logs.change import apply_change, named
+from logservice.hakeeper.logs.deletion import apply_delete
+from logservice.hakeeper.repair import check, rehearsal
 from logservice.hakeeper.repair.bootstrap import apply_create, apply_initial, apply_set_phase
-from logservice.hakeeper.stores import access, enrolment, heartbeats, services
+from logservice.hakeeper.state import State
+from logservice.hakeeper.stores import (
+    access,
+    cluster_version,
+    enrolment,
+    heartbeats,
+    orders,
+    services,
+)
 from logservice.hakeeper.stores.delivery import queue_command
-from logservice.ids import StoreId, Term
+from logservice.hakeeper.stores.holdings import build_in_slices, holdings
+from logservice.hakeeper.tombstones import is_deleted
+from logservice.hakeeper.wishes import impact, verbs
+from logservice.ids import HAKEEPER_SHARD, StoreId, Term
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.sliced import Sliced
+from logservice.snapshot import SnapshotCorrupt
 from logservice.state_machine import Standing
+
+_NOT_UNDERSTOOD = Rejected(Reason.INVALID_ARGUMENT, {"field": "command"})
 
 
 class HAKeeperRsm:
@@ -43,6 +62,8 @@ class HAKeeperRsm:
     def __init__(self) -> None:
         """The state before the first entry."""
         self._state = state.State()
+        self._prepared: tuple[bytes, State] | None = None
+        """A state that was read already, and from which bytes."""
 
     @property
     def state(self) -> state.State:
@@ -55,6 +76,8 @@ class HAKeeperRsm:
         No input makes it raise.
         """
         self._state.index = entry.index
+        if self._prepared is not None and self._prepared[1].index <= entry.index:
+            self._prepared = None
         try:
             if entry.kind is EntryKind.BLOCK:
                 refused = Rejected(Reason.INVALID_ARGUMENT, {"field": "shard"})
@@ -65,37 +88,90 @@ class HAKeeperRsm:
         except EnvelopeCorrupt:
             return []
         try:
-            proposal = proposals.decode(command)
+            proposal, version = proposals.decode_versioned(command)
         except proposals.ProposalCorrupt:
-            return [(proposal_id, Rejected(Reason.INVALID_ARGUMENT, {"field": "command"}))]
-        return [(proposal_id, self._apply(entry.term, proposal))]
+            return [(proposal_id, _NOT_UNDERSTOOD)]
+        if version > self._state.cluster_version and not isinstance(
+            proposal, proposals.RaiseVersion
+        ):
+            # A replica whose program is older does not understand it. All have to do the same.
+            return [(proposal_id, _NOT_UNDERSTOOD)]
+        before = feed.mark(self._state)
+        outcome = self._apply(entry.term, proposal)
+        following.follow(self._state, proposal, outcome)
+        feed.tell_outcome(self._state, before, proposal, outcome)
+        return [(proposal_id, outcome)]
 
     def lookup(self, query: object) -> object:
-        """Answer a `queries.Query` with a view. Raises InvalidArgument for anything else."""
+        """Answer a `queries.Query` with a view, or with a `Sliced` one. Raises InvalidArgument for
+        anything else.
+        """
         if isinstance(query, queries.GetCluster):
             return views.cluster_view(self._state)
+        if isinstance(query, queries.GetSummary):
+            own = self._state.shards.get(HAKEEPER_SHARD)
+            return views.cluster_view(self._state, [own] if own is not None else [])
         if isinstance(query, queries.GetShard):
             shard = self._state.shards.get(query.shard)
             if shard is None:
-                return None
+                gone = is_deleted(self._state, query.shard)
+                return views.gone_view(query.shard) if gone else None
             return replace(views.shard_view(self._state, shard), membership=shard.membership)
+        if isinstance(query, queries.ResolveShard):
+            living = named(self._state, query.name)
+            return views.shard_view(self._state, living) if living is not None else None
+        if isinstance(query, queries.ListShards):
+            return shard_page(self._state, query)
         if isinstance(query, queries.GetAccess):
-            return views.AccessView(self._state.access_version, access.grants(self._state))
+            return views.access_view(self._state)
+        if isinstance(query, queries.GetDirectory):
+            return directory_page(self._state, query.since, query.after, query.limit)
+        if isinstance(query, queries.GetEvents):
+            return feed.page(self._state, query.after, query.limit)
         if isinstance(query, queries.GetPhase):
             return self._state.phase.value
+        if isinstance(query, queries.PlanBalance):
+            wanted = {"replicas": query.replicas, "leaders": query.leaders}
+            return Sliced(rehearsal.in_slices(self._state, **wanted))
+        if isinstance(query, queries.CheckImpact):
+            return Sliced(impact.in_slices(self._state, query.stores))
         raise InvalidArgument("unknown query", field="query")
 
     def save_snapshot(self) -> bytes:
         """The whole state; equal state gives equal bytes."""
         return state.save(self._state)
 
+    def save_in_slices(self) -> Iterator[bytes]:
+        """See `StateMachine`."""
+        return slices.save_in_slices(self._state)
+
+    def prepare(self, state_bytes: bytes) -> Iterator[None]:
+        """See `StateMachine`."""
+        if not state_bytes:
+            return
+        try:
+            found = yield from slices.load_in_slices(state_bytes)
+        except SnapshotCorrupt:
+            return
+        yield from build_in_slices(found)
+        self._prepared = state_bytes, found
+
     def recover_from_snapshot(self, state_bytes: bytes) -> None:
         """Replace the state. Raises SnapshotCorrupt and then keeps the old one."""
-        self._state = state.load(state_bytes)
+        self._state = self._read(state_bytes)
+        self._prepared = None
+        holdings(self._state)  # here, and not in the first tick that needs them
 
     def check_snapshot(self, state_bytes: bytes) -> Standing:
         """See `StateMachine`."""
-        return Standing(state.load(state_bytes).index, None)
+        found = self._read(state_bytes)
+        self._prepared = state_bytes, found
+        return Standing(found.index, None)
+
+    def _read(self, state_bytes: bytes) -> State:
+        if self._prepared is not None and self._prepared[0] is state_bytes:
+            return self._prepared[1]
+        return state.load(state_bytes)
 
     def close(self) -> None:
         """Does nothing: the state machine holds no resource."""
@@ -121,9 +197,19 @@ class HAKeeperRsm:
             return access.apply_change(self._state, proposal)
         if isinstance(proposal, proposals.AdmitStore):
             return enrolment.apply_admit(self._state, proposal)
+        if isinstance(proposal, proposals.ChangeShard):
+            return apply_change(self._state, proposal)
+        if isinstance(proposal, proposals.DeleteShard):
+            return apply_delete(self._state, proposal)
+        if isinstance(proposal, proposals.SendOrder):
+            return orders.apply_order(self._state, proposal)
         if isinstance(proposal, proposals.SetJoining):
             return enrolment.apply_joining(self._state, proposal)
-        return apply_set_phase(self._state, proposal)
+        if isinstance(proposal, proposals.RaiseVersion):
+            return cluster_version.apply_raise(self._state, proposal)
+        if isinstance(proposal, proposals.SetPhase):
+            return apply_set_phase(self._state, proposal)
+        return verbs.apply(self._state, proposal)
 
     def _tick(self, term: Term, tick: proposals.Tick) -> Outcome:
         if tick.term != term:
@@ -132,6 +218,7 @@ class HAKeeperRsm:
         if self._state.phase is not Phase.CREATED:
             self._state.tick += 1
             check.on_tick(self._state)
+            feed.tell_truncations(self._state)
         return Applied(value=self._state.tick)
 
     def _schedule(self, term: Term, schedule: proposals.ScheduleCommands) -> Outcome:

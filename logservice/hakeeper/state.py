@@ -10,26 +10,33 @@ inserted in another order than one that did not. So nothing may iterate over a d
 state without sorting its keys (`sorted_stores` and its like). `save` sorts before it encodes, so
 that equal states give equal bytes.
 
-Bytes: version byte, then the MessagePack array of `State`.
+Bytes: version byte, then the MessagePack array of `State`, in the form of its cluster version
+(`versioned`).
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+from typing import Final
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from logservice import bounds
+from logservice import bounds, versions
+from logservice.hakeeper.commands.balancing import Balancing
+from logservice.hakeeper.commands.cluster_events import Feed
 from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.policy import Policy
 from logservice.hakeeper.commands.proposals import DirectoryReport, Joining, ReplicaReport
 from logservice.hakeeper.commands.store_commands import AnyCommand, QueuedCommand
+from logservice.hakeeper.commands.verbs import Errand, StoreMode, WorkState
+from logservice.hakeeper.commands.versioned import Versioned
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,
     Incarnation,
     Index,
+    Lsn,
     ReplicaId,
     ShardId,
     StoreId,
@@ -37,8 +44,6 @@ from logservice.ids import (
 )
 from logservice.membership import Membership
 from logservice.snapshot import SnapshotCorrupt
-
-_VERSION = b"\x05"
 
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
@@ -68,6 +73,21 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
     stored: tuple[tuple[ShardId, ReplicaId], ...] = ()
     queue: list[QueuedCommand] = []
     forgotten: dict[ShardId, tuple[ReplicaId, Index]] = {}
+    mode: StoreMode = StoreMode.OPEN
+    mode_reason: str = ""
+    repair_off_until: int = 0
+    """Until this tick nothing of the store is replaced; see `standing`."""
+    repair_off_reason: str = ""
+    steady_since: int = 0
+    """The tick of the first heartbeat of its process, or of the first one after a gap."""
+    failed_since: dict[Incarnation, int] = {}
+    """The data directories that fail, and since which tick."""
+    stuck: tuple[tuple[ShardId, ReplicaId], ...] = ()
+    """Replicas that apply nothing, as the store last said."""
+    access_version: int = 0
+    """The access list that is in force there, as the store last said."""
+    stuck_since: dict[ReplicaId, int] = {}
+    """Since which tick the store says so of each of those in `stuck`."""
 
     @property
     def host_label(self) -> str:
@@ -87,6 +107,16 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
         return directory is not None and not directory.failed
 
 
+class Replayed(Struct, array_like=True, forbid_unknown_fields=True):
+    """How far a service has replayed a log. `since`: the index of the entry that first said so.
+    `behind_since`: the tick since when the log has had more and `lsn` did not move, else 0.
+    """
+
+    lsn: Lsn
+    since: Index
+    behind_since: int = 0
+
+
 class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
     """One of the database's own services."""
 
@@ -97,6 +127,14 @@ class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
     last_tick: int
     queue: list[QueuedCommand] = []
     owner: str = ""
+    replayed: dict[ShardId, Replayed] = {}
+    """See `stores.service_holds`."""
+    boot_id: int = 0
+    """Of the process that speaks for the service; 0 when it says none."""
+    sequence: int = 0
+    old_boots: list[int] = []
+    """Processes that spoke for it before."""
+    work_state: WorkState = WorkState.WORKING
 
 
 class Applicant(Struct, array_like=True, forbid_unknown_fields=True):
@@ -113,6 +151,14 @@ class Behind(Struct, array_like=True, forbid_unknown_fields=True):
     tick: int
 
 
+class LeaderWish(Struct, array_like=True, forbid_unknown_fields=True):
+    """Until that tick the leader stays: on `store`, or where it is when that is empty."""
+
+    store: StoreId
+    until: int
+    reason: str
+
+
 class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     """One shard as it should be, and its newest known membership.
 
@@ -121,7 +167,8 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     although their operators were given up. lost: members whose store says that their data is gone.
     avoid: stores that could not take the shard, and until which tick. disagreement: says that two
     memberships of one epoch were reported. behind: replicas that live and have not reached the
-    commit index (`standstill`).
+    commit index (`standstill`). policy, labels: see `logs.change`, which counts the revisions.
+    deleting_tick: when the log was deleted (`logs.deletion`), else 0.
     """
 
     shard: ShardId
@@ -138,11 +185,39 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     avoid: dict[StoreId, int] = {}
     disagreement: str = ""
     behind: dict[ReplicaId, Behind] = {}
+    policy: Policy = Policy()
+    leader_wish: LeaderWish | None = None
+    labels: dict[str, str] = {}
+    revision: int = 0
+    deleting_tick: int = 0
+    led_tick: int = 0
+    """When the leadership was last handed over to balance leaders, or to bring it home."""
+    directory_index: int = 0
+    """The index of the entry that last changed its row of the directory; see `marks`."""
+    unstuck_tick: int = 0
+    """When a replica that applied nothing was last moved away; see `stuck`."""
 
     @property
     def members(self) -> Membership:
         """The newest known membership, decoded."""
         return decoded(self.membership)
+
+
+class Creation(Struct, array_like=True, forbid_unknown_fields=True):
+    """A request that made a log: when (an index of shard 0), which, and what it asked for (a
+    digest).
+    """
+
+    index: Index
+    shard: ShardId
+    wish: bytes
+
+
+class SentOrder(Struct, array_like=True, forbid_unknown_fields=True):
+    """A request that made a command for a service: which, and a digest of what it asked for."""
+
+    command: int
+    wish: bytes
 
 
 class Repair(enum.StrEnum):
@@ -153,22 +228,47 @@ class Repair(enum.StrEnum):
     ADD = "add"
     """Add a voter, because there are fewer than wanted."""
     REMOVE = "remove"
-    """Remove a lost voter that needs no successor first, or an abandoned learner."""
+    """Remove a voter that is not wanted or needs no successor first, or a learner."""
     START = "start"
     """Start a member that its live store does not run."""
     KILL = "kill"
     """Remove the data of a replica that is no member any more."""
+    MOVE = "move"
+    """Replace a voter, which may be well, by a new replica on another store."""
+    LEAD = "lead"
+    """Hand the leadership to a voter."""
+    LEARN = "learn"
+    """Add a standing learner."""
 
 
-CHANGES_MEMBERSHIP = frozenset({Repair.REPLACE, Repair.ADD, Repair.REMOVE})
+class Cause(enum.StrEnum):
+    """Why an operator was begun."""
+
+    REPAIR = "repair"
+    DRAIN = "drain"
+    WISH = "wish"
+    """A one-time wish, or the wish where a leader shall be."""
+    BALANCE = "balance"
+    """Stores that have more than others."""
+    ZONE = "zone"
+    """Voters, or the leader, are not in the zones where the policy wants them."""
+    STUCK = "stuck"
+    """A replica that applies nothing."""
+
+
+BRINGS_VOTER = frozenset({Repair.REPLACE, Repair.ADD, Repair.MOVE})
+BRINGS_REPLICA = BRINGS_VOTER | {Repair.LEARN}
+CHANGES_MEMBERSHIP = BRINGS_REPLICA | {Repair.REMOVE}
 
 
 class Operator(Struct, array_like=True, forbid_unknown_fields=True):
     """A repair under way. It ends when the reported state says so.
 
-    replica: the new replica (REPLACE, ADD), else the one that the repair is about. old: the replica
-    to remove. store and incarnation: where `replica` is or shall be. command and target: what was
-    last queued, and for which store. failures: how often `replica` could not be started.
+    replica: the new replica (BRINGS_REPLICA), else the one that the repair is about. old: the
+    replica to remove. store and incarnation: where `replica` is or shall be. command and target:
+    what was last queued, and for which store. failures: how often `replica` could not be started.
+    wish: the one-time wish that it is for. cancelled: a person gave it up. promotes: `replica` was
+    a standing learner.
     """
 
     id: int
@@ -186,11 +286,46 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True):
     issued_tick: int = 0
     failures: int = 0
     error: str = ""
+    cause: Cause = Cause.REPAIR
+    wish: int = 0
+    cancelled: bool = False
+    promotes: bool = False
 
 
-class State(Struct, array_like=True, forbid_unknown_fields=True):
+class Wish(Struct, array_like=True, forbid_unknown_fields=True):
+    """A one-time wish about a replica (`verbs.WishReplica`). `ended_tick` is 0 while it is worked
+    for; then `result` says what became of it. `step` says what it waits for. `tries`: how many
+    operators for it were given up.
+    """
+
+    id: int
+    errand: Errand
+    shard: ShardId
+    source: StoreId
+    target: StoreId
+    reason: str
+    forced: bool
+    created_tick: int
+    step: str = ""
+    tries: int = 0
+    ended_tick: int = 0
+    result: str = ""
+
+
+class GoneStore(Struct, array_like=True, forbid_unknown_fields=True):
+    """A store that was forgotten: when, whether with its replicas, and its data directories, which
+    never count again.
+    """
+
+    tick: int
+    lost: bool
+    incarnations: tuple[Incarnation, ...]
+
+
+class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """The whole state. `flags`: what needs a person's attention, and since which tick. `dirty`:
-    whether something changed that the checkers have not seen.
+    whether something changed that the checkers have not seen. `holdings` are kept with it, as an
+    attribute that is no field.
     """
 
     phase: Phase = Phase.CREATED
@@ -221,6 +356,44 @@ class State(Struct, array_like=True, forbid_unknown_fields=True):
     admitted: dict[StoreId, bool] = {}
     """Stores that a person admitted; True: also for shard 0. See `enrolment`."""
     applicants: dict[StoreId, Applicant] = {}
+    cluster_version: int = versions.FIRST
+    """See `stores.cluster_version`."""
+    wishes: dict[int, Wish] = {}
+    next_wish_id: int = 1
+    repair_off_until: int = 0
+    """Until this tick nothing is replaced; see `standing`."""
+    repair_off_reason: str = ""
+    gone_stores: dict[StoreId, GoneStore] = {}
+    deleted: list[tuple[int, int]] = []
+    """Ids of deleted logs, as ranges, for ever; see `tombstones`."""
+    creations: dict[str, Creation] = {}
+    """The newest requests for logs; see `logs.creations`."""
+    balance: Balancing = Balancing()
+    feed: Feed = field(default_factory=Feed)
+    """The newest events of the cluster; see `feed`."""
+
+    looks_left: int = 0
+    """How many restless shards the present round has still to look at; see `check`."""
+    last_look: int = 0
+    """The shard that was looked at last."""
+    noted: dict[ShardId, list[str]] = {}
+    """What the last look at a restless shard had to say; part of `flags`."""
+
+    directory_index: int = 0
+    """The newest mark of a row of the directory; see `marks`."""
+    directory_lost: int = 0
+    """The newest mark of a row that is gone for good."""
+    stores_index: int = 0
+    """The index of the entry that last changed the list of stores."""
+    limits_version: int = 0
+    """Grows when the limits of a log change; see `stores.limits`."""
+
+    last_wish: int = 0
+    """The wish that was looked at last, 0 when all were; see `errands`."""
+    replace_stuck: bool = True
+    """Whether replicas that apply nothing are moved to other stores; see `stuck`."""
+    sent: dict[bytes, SentOrder] = {}
+    """The newest requests for commands to services; see `stores.orders`."""
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""
@@ -234,20 +407,24 @@ class State(Struct, array_like=True, forbid_unknown_fields=True):
         """All operators, the oldest first."""
         return [self.operators[operator] for operator in sorted(self.operators)]
 
+    def sorted_wishes(self) -> list[Wish]:
+        """The one-time wishes that are worked for, the oldest first."""
+        return [wish for _, wish in sorted(self.wishes.items()) if not wish.ended_tick]
+
     def hakeeper_membership(self) -> bytes:
         """Shard 0's newest known membership, encoded; empty before InitialCluster."""
         shard = self.shards.get(HAKEEPER_SHARD)
         return shard.membership if shard is not None else b""
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=bounds.HAKEEPER_SHARDS_MAX)
 def decoded(membership: bytes) -> Membership:
     """`Membership.decode` with a cache: the state holds bytes, and the checkers ask often."""
     return Membership.decode(membership) if membership else Membership()
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(State)
+_VERSIONS: Final = {1: b"\x05", 2: b"\x06"}
+_form: Final[Versioned[State]] = Versioned(State, _VERSIONS, SnapshotCorrupt)
 
 
 def save(state: State) -> bytes:
@@ -262,26 +439,40 @@ def save(state: State) -> bytes:
     state.access = dict(sorted(state.access.items()))
     state.admitted = dict(sorted(state.admitted.items()))
     state.applicants = dict(sorted(state.applicants.items()))
+    state.wishes = dict(sorted(state.wishes.items()))
+    state.gone_stores = dict(sorted(state.gone_stores.items()))
+    state.creations = dict(sorted(state.creations.items()))
+    state.sent = dict(sorted(state.sent.items()))
+    state.noted = dict(sorted(state.noted.items()))
     for store in state.stores.values():
-        store.labels = dict(sorted(store.labels.items()))
-        store.replicas = dict(sorted(store.replicas.items()))
-        store.forgotten = dict(sorted(store.forgotten.items()))
+        _sort(store, "labels", "replicas", "forgotten", "failed_since", "stuck_since")
     for service in state.services.values():
-        service.labels = dict(sorted(service.labels.items()))
+        _sort(service, "labels", "replayed")
     for shard in state.shards.values():
-        shard.avoid = dict(sorted(shard.avoid.items()))
-        shard.abandoned = dict(sorted(shard.abandoned.items()))
-        shard.behind = dict(sorted(shard.behind.items()))
-    return _VERSION + _encoder.encode(state)
+        # Of these there are most, and hardly one has two of anything.
+        if (
+            len(shard.avoid) > 1
+            or len(shard.abandoned) > 1
+            or len(shard.behind) > 1
+            or len(shard.labels) > 1
+        ):
+            _sort(shard, "avoid", "abandoned", "behind", "labels")
+    return _form.encode(state, state.cluster_version)
+
+
+def _sort(row: Struct, *names: str) -> None:
+    # Most of these are empty, and there are many rows.
+    for name in names:
+        known = getattr(row, name)
+        if len(known) > 1:
+            setattr(row, name, dict(sorted(known.items())))
 
 
 def load(data: bytes) -> State:
     """Inverse of `save`; `b""` is the state before the first entry. Raises SnapshotCorrupt."""
     if not data:
         return State()
-    if data[:1] != _VERSION:
-        raise SnapshotCorrupt(f"HAKeeper state version {data[:1].hex()}")
-    try:
-        return _decoder.decode(memoryview(data)[1:])
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise SnapshotCorrupt(f"HAKeeper state: {error}") from error
+    state, version = _form.decode(data)
+    if state.cluster_version != version:
+        raise SnapshotCorrupt(f"a state of cluster version {state.cluster_version} as {version}")
+    return state

@@ -349,6 +349,7 @@ class LogDb:
             self._columns.saved(group.checkpoint.chunks)
         for segment in group.retired:
             self._files.retire(segment)
+            self._usage.forget(segment)
         self._writer.advance(group)
         for run in group.runs:
             if group.flags & FLAG_REWRITE:

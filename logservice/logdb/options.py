@@ -16,6 +16,7 @@ class LogDbOptions:
     column_cache_bytes: index columns of sealed entries kept in memory for all replicas together.
     rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
     copying; rewrite_old_live_ratio: one that is LOGDB_REWRITE_OLD_SEGMENTS old.
+    rewrite_for_removed: live bytes copied out of a segment per byte that removals took there.
     rewrite_bytes_max: bytes copied by one garbage collection. ballast_bytes: space set
     aside for truncation, garbage collection and start-up on a full disk; 0 for none. reserve_bytes:
     free bytes below which the disk is full for blocks (`disk_space`); 0: it never is.
@@ -27,6 +28,7 @@ class LogDbOptions:
     column_cache_bytes: int = bounds.LOGDB_COLUMN_CACHE_BYTES
     rewrite_live_ratio: float = bounds.LOGDB_REWRITE_LIVE_RATIO
     rewrite_old_live_ratio: float = bounds.LOGDB_REWRITE_OLD_LIVE_RATIO
+    rewrite_for_removed: int = bounds.LOGDB_REWRITE_FOR_REMOVED
     rewrite_bytes_max: int = bounds.LOGDB_REWRITE_BYTES_MAX
     ballast_bytes: int = bounds.LOGDB_BALLAST_BYTES
     reserve_bytes: int = bounds.LOGDB_RESERVE_BYTES

@@ -10,6 +10,11 @@ memberships and moves leaderships, on the leader's store only; `halts` says whic
 run because they cannot be trusted. A store has one or several data directories (disks), each with
 an engine of its own; a replica lives in one of them, under that directory's incarnation
 (`directories`).
+
+INV-HOST-TICK: a stall of this process counts against nobody. However late the timer of a tick is,
+one tick has passed for every replica here, because what the others sent meanwhile, which would
+have kept its election timer or its check of the quorum quiet, may still wait in a socket. (Leases
+are judged by a clock that goes on during a stall: INV-LEASE-1.)
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from logservice_wire.errors import Halted
 
 from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import DirectoryReport
+from logservice.hakeeper.commands.replies import ShardLimits
 from logservice.ids import (
     Index,
     Lsn,
@@ -36,20 +42,34 @@ from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.hearing.vouching import Vouching
+from logservice.nodehost.listeners import (
+    ApplyingChanged,
+    HostEvent,
+    Listener,
+    Listeners,
+    Listening,
+    MembershipChanged,
+    PeerUnreachable,
+    RoleChanged,
+)
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.log_reading import LogSlice, read_log
+from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.role_log import RoleLog
+from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.messages import Message, TimeoutNow
 from logservice.rsm.append_request import AppendRequest
+from logservice.sliced import Sliced
 from logservice.state_machine import StateMachine
 from logservice.trace import NO_TRACING, Tracing
+from logservice.versions import KnownVersion
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +103,13 @@ class NodeHost:
         self.transport = transport
         self.clock = clock
         self.tracing = tracing
+        self.cluster_version = KnownVersion()
         self.directories = Directories(directories, unopened)
-        self.halts = Halts(self.directories)
+        self._listeners = Listeners(RoleLog().told)
+        self.halts = Halts(self.directories, self._listeners.tell)
         self.refusals = Refusals()
         self.strangers = Strangers()
+        self.limits = LimitTable()
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.replicas = ReplicaTable(
@@ -104,7 +127,7 @@ class NodeHost:
         running = self.replicas.running
         self.vouching = Vouching(running, self.requests, clock, options.election_timeout_s)
         self.router = Router(running, self.requests, identity, clock, options, tracing)
-        self._role_log = RoleLog()
+        self.giving_way = GivingWay(running, self.requests, clock, self.cluster_version)
         self._on_fatal = on_fatal
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -138,10 +161,16 @@ class NodeHost:
         self.router.stop()
         await self._quiescence.stop()
         await self.vouching.stop()
+        await self.giving_way.stop()
         if self._started:
             for directory in self.directories:
                 await directory.engine.stop()
         await self.transport.stop()
+        await self._listeners.stop()
+
+    def listen(self, listener: Listener) -> Listening:
+        """Tell `listener` what happens here from now on; see `listeners`."""
+        return self._listeners.listen(listener)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -184,11 +213,13 @@ class NodeHost:
     async def lookup(self, shard: ShardId, query: object, timeout_s: float) -> object:
         """A linearizable query of the state machine."""
         await self.read_index(shard, timeout_s)
-        return self.stale_lookup(shard, query)
+        found = self.replicas.running[shard].state_machine.lookup(query)
+        return await _in_steps(found) if isinstance(found, Sliced) else found
 
     def stale_lookup(self, shard: ShardId, query: object) -> object:
         """A query of what this replica has applied."""
-        return self.replicas.running[shard].state_machine.lookup(query)
+        found = self.replicas.running[shard].state_machine.lookup(query)
+        return found.at_a_stretch() if isinstance(found, Sliced) else found
 
     async def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
         """See `log_reading.read_log`."""
@@ -210,6 +241,7 @@ class NodeHost:
 
     def on_unreachable(self, store: StoreId) -> None:
         """See `TransportHandler`."""
+        self.tell(PeerUnreachable(store))
         for replica in list(self.replicas.running.values()):
             for member in replica.raft.membership.members:
                 if member.store_id == store:
@@ -226,6 +258,10 @@ class NodeHost:
 
     # --- what replicas need (`replica.ReplicaHost`) -----------------------------------------------
 
+    def tell(self, event: HostEvent) -> None:
+        """See `ReplicaHost`."""
+        self._listeners.tell(event)
+
     def woke(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         self._quiescence.touch(replica)
@@ -233,6 +269,13 @@ class NodeHost:
     def route(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         self.router.route(replica)
+
+    def limit(self, version: int, limits: Sequence[ShardLimits]) -> None:
+        """What logs may take, as HAKeeper says; it is in force at once."""
+        self.limits.update(version, limits)
+        for replica in self.replicas.running.values():
+            replica.pace.follow_table()
+            replica.changed()
 
     def send(self, replica: Replica, message: Message) -> None:
         """See `ReplicaHost`."""
@@ -244,13 +287,40 @@ class NodeHost:
 
     def leader_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
-        self._role_log.role_changed(replica)
+        raft = replica.raft
+        epoch = raft.membership.change_epoch
+        self.tell(
+            RoleChanged(replica.shard, replica.replica_id, raft.role, raft.term, raft.leader, epoch)
+        )
         if replica.intake.waiting:
             replica.serve_intake()
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
-        self._role_log.membership_changed(replica)
+        members = replica.raft.membership
+        self.tell(
+            MembershipChanged(
+                replica.shard,
+                replica.replica_id,
+                replica.raft.role,
+                members.change_epoch,
+                members.voters,
+                members.learners,
+            )
+        )
+
+    def applying(self, replica: Replica, *, changed: bool) -> None:
+        """See `ReplicaHost`."""
+        stuck = replica.applying.stuck
+        if changed:
+            committed = replica.raft.commit
+            self.tell(
+                ApplyingChanged(
+                    replica.shard, replica.replica_id, stuck, replica.applied, committed
+                )
+            )
+        if stuck:
+            self.giving_way.stuck(replica)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -267,8 +337,7 @@ class NodeHost:
                 replica.set_room()
 
     def _tick(self) -> None:
-        # A late timer counts as one tick, never as several: the messages that would have kept the
-        # election timers quiet may still be waiting in a socket.
+        # INV-HOST-TICK
         now_s = self.clock.monotonic()
         self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s + self._tick_s / 2)
         self._ticker = asyncio.get_running_loop().call_later(self._next_tick_s - now_s, self._tick)
@@ -278,3 +347,13 @@ class NodeHost:
             self._quiescence.tick(now_s)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
+
+
+async def _in_steps(found: Sliced[object]) -> object:
+    """The answer; other work runs meanwhile."""
+    while True:
+        try:
+            next(found.steps)
+        except StopIteration as ended:
+            return ended.value
+        await asyncio.sleep(0)

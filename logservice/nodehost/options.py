@@ -20,7 +20,7 @@ class NodeHostOptions:
     group_bytes_goal: see `Engine`. quiesce_ticks: an idle shard quiesces after so many
     ticks; with 0 it never does. lease_read: linearizable reads need no round to the other replicas
     while a lease holds; it must be the same on every store, and no clock may run 10 % faster than
-    another.
+    another. apply_stuck_s: see `replica.applying`.
     """
 
     tick_ms: int = 50
@@ -34,6 +34,7 @@ class NodeHostOptions:
     pending_proposals_max: int = bounds.PENDING_PROPOSALS_MAX
     pending_proposal_bytes_max: int = bounds.PENDING_PROPOSAL_BYTES_MAX
     pending_reads_max: int = bounds.PENDING_READS_MAX
+    apply_stuck_s: float = bounds.APPLY_STUCK_S
 
     @property
     def election_timeout_s(self) -> float:

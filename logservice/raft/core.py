@@ -567,6 +567,20 @@ class Raft:
         s = self._state
         return min(s.room, s.tracker.room())
 
+    @property
+    def appliable(self) -> Index:
+        """The newest index that could be applied now: committed, durable, and not behind a snapshot
+        that is on its way to the disk.
+        """
+        log = self._state.log
+        return Index(0 if log.tail.snapshot is not None else log.appliable())
+
+    @property
+    def redundancy(self) -> tuple[int, int]:
+        """Healthy voters and voters, see `replication.redundancy`; (0, 0) when not leading."""
+        s = self._state
+        return replication.redundancy(s) if s.role is Role.LEADER else (0, 0)
+
     def status(self) -> Status:
         """A picture of everything, by which the shell decides and reports."""
         return self._state.status()

@@ -60,6 +60,8 @@ class State:
     __slots__ = (
         "campaign_floor",
         "closed",
+        "committed_before",
+        "committed_then",
         "config",
         "election_elapsed",
         "former_voter",
@@ -127,6 +129,7 @@ class State:
         self.former_voter = False
         self.leaving_at = 0
         self.own_match_before = -1
+        self.committed_then = self.committed_before = 0
         self.election_elapsed = 0
         self.heartbeat_elapsed = 0
         self.randomized_timeout = 0
@@ -237,6 +240,7 @@ class State:
         self.term_first_index = 0
         self.leaving_at = 0
         self.own_match_before = -1
+        self.committed_then = self.committed_before = self.log.committed
         self.reads.reset()
         self.postponed_reads = []
         self.lease_from = -1

@@ -9,7 +9,8 @@ own uncommitted tail is applied. Three answers:
   of an applied sequence.
 - `Park`: the answer depends on uncommitted entries, which a new leader could still replace. Wait
   until everything appended so far is applied, then ask again with the next LSN at that time. One
-  wait is enough, unless a newer writer command came meanwhile.
+  wait is enough, unless a newer writer command came meanwhile. Every new block parks behind an
+uncommitted Close, so that none ever lies behind a committed one.
 
 INV-ADMIT-NEXT: the LSN that WRONG_EXPECTED_LSN names as the next one is behind everything that was
 in the log when the block was first judged. So a wrong expectation is parked once, if anything is
@@ -44,7 +45,7 @@ from logservice.bounds import REJECTED_RANGES_MAX, SESSIONS_MAX
 from logservice.ids import Index, Lsn, SessionId
 from logservice.outcome import Outcome, Rejected
 from logservice.rsm.append_request import AppendRequest
-from logservice.rsm.commands import CommandMalformed, decides_writer, decode
+from logservice.rsm.commands import CommandMalformed, closes_log, decides_writer, decode
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
 
@@ -78,7 +79,15 @@ _GAPS_FULL: Final = Refuse(Rejected(Reason.BUSY, {"retry_after_ms": "1000"}))
 class Admission:
     """One per replica; it looks at `rsm` and changes nothing in it."""
 
-    __slots__ = ("_barrier", "_command_index", "_parked", "_rsm", "_tail", "_writer_index")
+    __slots__ = (
+        "_barrier",
+        "_close_index",
+        "_command_index",
+        "_parked",
+        "_rsm",
+        "_tail",
+        "_writer_index",
+    )
 
     def __init__(self, rsm: LogRsm) -> None:
         """Nothing is uncommitted yet."""
@@ -88,9 +97,11 @@ class Admission:
         self._tail: dict[SessionId, tuple[int, Lsn]] = {}
         # session -> (LSN, index) up to which must be applied before its parked request is judged.
         self._parked: dict[SessionId, tuple[Lsn, Index]] = {}
-        # Index of the newest appended command, and of the newest that may change who may write.
+        # Index of the newest appended command, of the newest that may change who may write, and of
+        # the newest Close.
         self._command_index = Index(0)
         self._writer_index = Index(0)
+        self._close_index = Index(0)
         # Nothing can be judged before this index is applied; see `dropped`.
         self._barrier = Index(0)
 
@@ -100,6 +111,7 @@ class Admission:
         self._parked.clear()
         self._command_index = Index(0)
         self._writer_index = Index(0)
+        self._close_index = Index(0)
         self._barrier = Index(0)
 
     def dropped(self, last_index: Index) -> None:
@@ -129,6 +141,10 @@ class Admission:
             decision = self._judge_session(request)
             if decision is not None:
                 return decision
+        if state.closed_index:
+            return Refuse(state.closed())
+        if state.applied_index < self._close_index:
+            return PARK
         uncertain = state.applied_index < self._writer_index
         if not state.admits(request.writer_epoch, request.claim.owner):
             # Epochs only grow: an older one stays refused whatever the tail brings.
@@ -205,6 +221,8 @@ class Admission:
         self._command_index = index
         if decides_writer(command):
             self._writer_index = index
+        elif closes_log(command):
+            self._close_index = index
 
     def tail_applied(self) -> None:
         """Everything appended is applied: give memory back. It is safe to call this too early, or

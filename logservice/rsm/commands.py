@@ -12,6 +12,7 @@ ACQUIRE_WRITER          5  author, ``override u8, expected_epoch u64, takeover u
 RELEASE_WRITER          6  author, ``override u8, epoch u64``
 ALLOCATE_TIMESTAMPS     7  ``count u32``
 CONNECT                 8  nothing
+CLOSE                   9  author
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -59,6 +60,7 @@ class Tag(enum.IntEnum):
     RELEASE_WRITER = 6
     ALLOCATE_TIMESTAMPS = 7
     CONNECT = 8
+    CLOSE = 9
 
 
 class CommandMalformed(ValueError):
@@ -170,6 +172,19 @@ class Connect:
     layout: ClassVar[struct.Struct] = struct.Struct("<")
 
 
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Nothing is appended behind this entry, ever. Answers with the end of the log.
+
+    A store proposes it only when the cluster is at version 2: a 0.1.0 replica would refuse it as
+    malformed and go on taking appends.
+    """
+
+    author: Author
+    tag: ClassVar[Tag] = Tag.CLOSE
+    layout: ClassVar[struct.Struct] = struct.Struct("<")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -179,6 +194,7 @@ Command = (
     | ReleaseWriter
     | AllocateTimestamps
     | Connect
+    | Close
 )
 """Every command of a log shard."""
 
@@ -258,6 +274,11 @@ def decides_writer(command: bytes) -> bool:
     return command[:1] in _WRITER_TAGS
 
 
+def closes_log(command: bytes) -> bool:
+    """True for the command behind which nothing is appended."""
+    return command[:1] == _CLOSE_TAG
+
+
 def opens_session(command: bytes) -> bool:
     """True for a command that serves nothing but later appends."""
     return command[:1] == _OPEN_SESSION_TAG
@@ -271,6 +292,7 @@ def is_forwarded(command: bytes) -> bool:
 
 
 _FORWARDED_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.CONNECT,)))
+_CLOSE_TAG: Final = bytes((Tag.CLOSE,))
 _OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
 _WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
 

@@ -5,9 +5,11 @@ no unordered iteration. It never raises on what a client or peer can send: a bad
 `Rejected`.
 
 A block is judged in this order, which `rsm.admission` repeats before a block gets its LSN:
-session (repetition, expired, gap) -> writer epoch -> expected LSN -> applied. A refused block keeps
-its LSNs, because later entries already lie behind it in the log; they become a rejected range,
-which readers see as a typed gap. So does a repetition: its records are at their original LSNs.
+session (repetition, expired, gap) -> closed -> writer epoch -> expected LSN -> applied. The session
+comes before the Close, so that SHARD_CLOSED means "not applied and never will be", also to a caller
+whose earlier attempt had no known outcome. A refused block keeps its LSNs, because later entries
+already lie behind it in the log; they become a rejected range, which readers see as a typed gap. So
+does a repetition: its records are at their original LSNs.
 
 The entry says who asked (`logservice.owner`). What belongs to an identity is changed by that
 identity alone, or by administration, whose command then says `override`.
@@ -23,7 +25,7 @@ References: docs/guarantees.md, G2, G4, G5, G9.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from logservice_wire.errors import Reason
 
@@ -43,6 +45,7 @@ from logservice.owner import owner_digest
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
+    Close,
     Command,
     CommandMalformed,
     Connect,
@@ -130,11 +133,21 @@ class LogRsm:
             next_timestamp=state.next_timestamp,
             session_count=len(state.sessions),
             rejected_range_count=len(state.rejected),
+            closed_index=state.closed_index,
+            closed_lsn=state.closed_lsn,
         )
 
     def save_snapshot(self) -> bytes:
         """The whole state; equal states give equal bytes."""
         return encode_state(self.state)
+
+    def save_in_slices(self) -> Iterator[bytes]:
+        """See `StateMachine`: a log's state is small."""
+        return iter((self.save_snapshot(),))
+
+    def prepare(self, state: bytes) -> Iterator[None]:
+        """See `StateMachine`: a log's state is small."""
+        return iter(())
 
     def recover_from_snapshot(self, state: bytes) -> None:
         """Replace the state; `b""` stands for that of a new shard. The old state stays when
@@ -189,6 +202,8 @@ class LogRsm:
                 return session.repetition(block.sequence, block.block)
             if step > 1:
                 return sequence_gap(session.last_sequence)
+        if state.closed_index:
+            return state.closed()
         if not state.admits(block.writer_epoch, block.claim.owner):
             return state.fenced()
         if block.expected_lsn and block.expected_lsn != lsn:
@@ -216,6 +231,8 @@ class LogRsm:
     def _apply(self, command: Command, entry: Entry) -> Outcome:
         state = self.state
         match command:
+            case OpenSession() if state.closed_index:
+                return state.closed()
             case OpenSession(author, nonce):
                 if not state.sessions.open(entry.index, owner_digest(author.identity), nonce):
                     return _NO_ROOM
@@ -250,6 +267,11 @@ class LogRsm:
                 return Applied(value=first, count=count)
             case Connect():
                 return Applied(lsn=state.next_lsn, value=entry.index)
+            case Close():
+                again = bool(state.closed_index)
+                if not again:
+                    state.close(entry.index)
+                return Applied(lsn=state.closed_lsn, value=state.closed_index, duplicate=again)
 
     def _truncate(self, command: Truncate) -> Outcome:
         state = self.state
@@ -260,8 +282,8 @@ class LogRsm:
                 Reason.STALE_TRUNCATE,
                 {"current": str(state.truncated_lsn), "requested": str(state.requested_lsn)},
             )
-        if command.lsn >= state.next_lsn:
-            return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.next_lsn)})
+        if command.lsn >= state.end_lsn:
+            return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.end_lsn)})
         state.requested_lsn = command.lsn
         return Applied(value=state.settle_truncation())
 

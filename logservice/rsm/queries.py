@@ -28,7 +28,8 @@ class LogStatus:
     first_lsn: oldest LSN that must be readable, `truncated_lsn` + 1. requested_truncation_lsn:
     above `truncated_lsn` while holds keep a truncation back. writer_holder: empty when nobody holds
     the epoch, and so is writer_owner, its identity; writer_epoch: 0 when none was ever granted.
-    holds: sorted by name.
+    holds: sorted by name. closed_index: of the Close, 0 while the log is open; closed_lsn: the LSN
+    behind its last record, 0 while it is open.
     """
 
     applied_index: Index
@@ -43,3 +44,5 @@ class LogStatus:
     next_timestamp: int
     session_count: int
     rejected_range_count: int
+    closed_index: Index = Index(0)
+    closed_lsn: Lsn = Lsn(0)

@@ -5,12 +5,16 @@ sorted, and `decode_state` accepts no other order. So replicas can be compared b
 
 ``magic u32, version u16, zero u16, crc32 u32 of the rest``; then ``applied index, next LSN,
 truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, writer's owner bytes
-u16; holds, sessions, rejected ranges u32``; then the holder, the writer's owner, and
+u16; holds, sessions, rejected ranges u32``; in version 3 ``index of the Close, LSN behind the last
+record u64``; then the holder, the writer's owner, and
 
 - per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, name, owner;
 - per session, by id: ``id, last sequence, last used u64, owner 16 bytes, nonce 16 bytes, window
   length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``;
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
+
+A state is written in the oldest version that can say it: version 3 is that of a closed log, and of
+no other. So a log that was never closed has the bytes that 0.1.0 writes.
 
 `decode_state` checks the invariants of `rsm.state` and `rsm.sessions` too: a state that no log
 could have produced is SnapshotCorrupt, never a replica that misbehaves later.
@@ -44,9 +48,13 @@ TIMESTAMP_MAX: Final = 2**63 - 1
 """Last timestamp: what fits a signed 64-bit number, which is what databases keep."""
 
 _MAGIC: Final = 0x4D53524C
-_VERSION: Final = 2
+_VERSIONS: Final = {1: 2, 2: 3}
+"""Cluster version -> version of the states that only it can have."""
+
+_OPEN, _CLOSED_ONCE = _VERSIONS.values()
 _PREFIX: Final = struct.Struct("<IHHI")
 _HEAD: Final = struct.Struct("<QQQQQQHHIII")
+_CLOSED: Final = struct.Struct("<QQ")
 _HOLD: Final = struct.Struct("<QHH")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
 _REMEMBERED: Final = "QIQ"
@@ -82,6 +90,7 @@ def encode_state(state: LogState) -> bytes:
             len(state.sessions),
             len(state.rejected),
         ),
+        _CLOSED.pack(state.closed_index, state.closed_lsn) if state.closed_index else b"",
         holder,
         owner,
     ]
@@ -101,7 +110,8 @@ def encode_state(state: LogState) -> bytes:
         for gap in state.rejected
     ]
     body = b"".join(parts)
-    return _PREFIX.pack(_MAGIC, _VERSION, 0, crc32(body)) + body
+    version = _CLOSED_ONCE if state.closed_index else _OPEN
+    return _PREFIX.pack(_MAGIC, version, 0, crc32(body)) + body
 
 
 def decode_state(data: bytes) -> LogState:
@@ -109,9 +119,9 @@ def decode_state(data: bytes) -> LogState:
     try:
         magic, version, zero, crc = _PREFIX.unpack_from(data)
         _check(magic == _MAGIC and zero == 0, "magic")
-        _check(version == _VERSION, f"version {version}")
+        _check(version in (_OPEN, _CLOSED_ONCE), f"version {version}")
         _check(crc32(data[_PREFIX.size :]) == crc, "checksum")
-        return _Reader(data, _PREFIX.size).state()
+        return _Reader(data, _PREFIX.size).state(closed=version == _CLOSED_ONCE)
     except (struct.error, UnicodeDecodeError) as error:
         raise SnapshotCorrupt(f"state of a log shard: {error}") from error
 
@@ -130,7 +140,7 @@ class _Reader:
         self._data = data
         self._position = position
 
-    def state(self) -> LogState:
+    def state(self, *, closed: bool) -> LogState:
         (
             applied,
             next_lsn,
@@ -144,7 +154,10 @@ class _Reader:
             sessions,
             gaps,
         ) = self._take(_HEAD)
-        _check(truncated <= requested < next_lsn, "truncation LSN")
+        closed_index, closed_lsn = self._take(_CLOSED) if closed else (0, 0)
+        end = closed_lsn if closed else next_lsn
+        _check(not closed or 0 < closed_index <= applied, "index of the Close")
+        _check(truncated <= requested < end <= next_lsn, "truncation LSN")
         _check(1 <= timestamp <= TIMESTAMP_MAX, "timestamp")
         state = LogState(
             applied_index=Index(applied),
@@ -155,6 +168,8 @@ class _Reader:
             next_timestamp=timestamp,
             writer_holder=self._text(holder_bytes),
             writer_owner=self._text(owner_bytes, IDENTITY_BYTES_MAX),
+            closed_index=Index(closed_index),
+            closed_lsn=Lsn(closed_lsn),
         )
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
@@ -205,7 +220,7 @@ class _Reader:
             for lsn, records, _ in window:
                 _check(lsn >= end and records > 0, "session window out of order")
                 end = lsn + records
-            _check(end <= state.next_lsn, "session beyond the tail")
+            _check(end <= state.end_lsn, "session beyond the tail")
             rows[SessionId(session)] = Session(
                 owner, nonce, last_sequence, Index(last_used), window
             )
@@ -221,7 +236,7 @@ class _Reader:
             _check(code in _REASONS, "unknown reason")
             _check(first_lsn >= end and records > 0, "rejected ranges out of order")
             end = first_lsn + records
-            _check(state.truncated_lsn + 1 < end <= state.next_lsn, "rejected range out of the log")
+            _check(state.truncated_lsn + 1 < end <= state.end_lsn, "rejected range out of the log")
             state.rejected.append(RejectedRange(Lsn(first_lsn), records, _REASONS[code]))
 
     def _take(self, layout: struct.Struct) -> tuple[Any, ...]:

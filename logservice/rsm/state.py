@@ -16,6 +16,8 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
 - INV-RSM-HOLD-OWNER: a hold is moved or released by the identity that set it, or by the override,
   which leaves it that identity's.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
+- INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
+  stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
 
 A truncation that holds keep back is *accepted*: its answer is the effective truncation LSN,
 possibly the old one, and the rest of it takes effect by itself when the holds move up or go.
@@ -76,6 +78,24 @@ class LogState:
     holds: dict[str, Hold] = field(default_factory=dict)
     sessions: SessionTable = field(default_factory=SessionTable)
     rejected: list[RejectedRange] = field(default_factory=list)
+    closed_index: Index = field(default=Index(0))
+    """The index of the Close; 0 while the log is open."""
+    closed_lsn: Lsn = field(default=Lsn(0))
+
+    @property
+    def end_lsn(self) -> Lsn:
+        """The LSN after the last one that readers may be served."""
+        return self.closed_lsn or self.next_lsn
+
+    def close(self, index: Index) -> None:
+        """The entry `index` closes the log behind everything before it."""
+        invariant(not self.closed_index, "INV-RSM-CLOSED", closed=self.closed_index, index=index)
+        self.closed_index = index
+        self.closed_lsn = self.next_lsn
+
+    def closed(self) -> Rejected:
+        """The answer to an append to a closed log."""
+        return Rejected(Reason.SHARD_CLOSED, {"end": str(self.closed_lsn)})
 
     def admits(self, epoch: int, owner: bytes) -> bool:
         """G9: may a request of `owner` (a digest) with this writer epoch (0 = none) append or
@@ -127,7 +147,7 @@ class LogState:
 
     def reject(self, lsn: Lsn, count: int, reason: Reason) -> None:
         """`count` LSNs from `lsn` on, above all known ranges, hold no record."""
-        if count > 0:
+        if count > 0 and not self.closed_index:
             self.rejected.append(RejectedRange(lsn, count, reason))
 
     def rejected_between(self, low: Lsn, high: Lsn) -> tuple[RejectedRange, ...]:

@@ -18,7 +18,6 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
-from logservice import bounds
 from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -110,7 +109,15 @@ class ClientPort:
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(parts.client, limits, parts.access, context.caller), server
+            HAKeeperService(
+                parts.client,
+                parts.lookups,
+                limits,
+                parts.access,
+                context.caller,
+                parts.settings.hakeeper_tick_s,
+            ),
+            server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(AdminService(context, status, report), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -155,8 +162,7 @@ class ClientPort:
         limits, tls, used = self._config.limits, self._config.tls, self._tls
 
         async def name_of(shard: ShardId) -> str | None:
-            view = await parts.client.shard(shard, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S, stale=True)
-            return view.name if view is not None else None
+            return await parts.lookups.name_of(shard, parts.access.list.version)
 
         identities = Identities(
             tls.trust_domain,

@@ -21,6 +21,7 @@ from logservice.events import Event, emit
 from logservice.invariants import InvariantViolation
 from logservice.server import descriptors, log_format
 from logservice.server.crash import crash
+from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.store import Store
 from logservice.server.version import server_version
 
@@ -49,7 +50,9 @@ def run_store(config: StoreConfig) -> int:
     log_format.configure(config.logging, config.store.store_id)
     logger.info("version %s, up to %d open files", server_version(), descriptors.raise_limit())
     try:
-        asyncio.run(_serve(config))
+        turns = LoopTurns()
+        with asyncio.Runner(loop_factory=turns.loop) as runner:
+            runner.run(_serve(config, turns))
     except InvariantViolation as error:
         crash(error)
     return 0
@@ -61,7 +64,7 @@ def tune_interpreter() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-async def _serve(config: StoreConfig) -> None:
+async def _serve(config: StoreConfig, turns: LoopTurns) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_on_loop_exception)
     stopping = asyncio.Event()
@@ -74,7 +77,7 @@ async def _serve(config: StoreConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    store = Store(config)
+    store = Store(config, turns=turns)
     try:
         await store.start()
         # What is alive now stays so; the collector need not look at it again.

@@ -44,6 +44,7 @@ from logservice.server.crash import crash
 from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
 from logservice.server.monitor.monitor import Monitor
+from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
 from logservice.server.telemetry import OpenTelemetry, tracing_of
@@ -59,9 +60,17 @@ logger = logging.getLogger(__name__)
 class Store:
     """One store process's parts. `start` once, then `stop` once, also after a failed start."""
 
-    def __init__(self, config: StoreConfig, tracing: Tracing | None = None) -> None:
-        """Nothing is opened before `start`. With `tracing` None the configuration decides."""
+    def __init__(
+        self,
+        config: StoreConfig,
+        tracing: Tracing | None = None,
+        turns: LoopTurns | None = None,
+    ) -> None:
+        """Nothing is opened before `start`. With `tracing` None the configuration decides. `turns`:
+        of the loop it will run on; with None nobody counts them.
+        """
         self._config = config
+        self._turns = turns or LoopTurns()
         self._tracing = tracing_of(config) if tracing is None else tracing
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
@@ -98,7 +107,7 @@ class Store:
         port = self._client_port = ClientPort(
             self._config, self._shares.clients, self._tls, self._tracing
         )
-        monitor = self._monitor = Monitor(self._config, lambda: refused)
+        monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
         monitor.start()
         parts = self._parts = StoreParts(settings_of(self._config), self._seams())
         assert self._transport is not None  # made with the parts
@@ -117,8 +126,9 @@ class Store:
             schedule.start()
         port.register(parts, monitor.reporter.status, monitor.report)
         await port.start()
+        section = self._config.store
         description = StoreDescription(
-            self._config.store.host_label, self.peer_address, self.client_address, {}
+            section.host_label, self.peer_address, self.client_address, section.labels
         )
         for work in parts.background(lambda: description):
             self._background(work)

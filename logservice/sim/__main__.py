@@ -45,6 +45,7 @@ from logservice.sim.world import World
     type=click.Choice(list(ATTACKS)),
     help="With --rogue: only these attacks.",
 )
+@click.option("--version", default=0, help="The highest cluster version of all stores; 0: drawn.")
 @click.option("--replay", type=int, help="Run this one seed and print its trace.")
 @click.option("--stop-at-first", is_flag=True, help="End at the first violation.")
 def main(
@@ -57,13 +58,14 @@ def main(
     short: bool,
     rogue: bool,
     attacks: tuple[str, ...],
+    version: int,
     replay: int | None,
     stop_at_first: bool,
 ) -> None:
     """Simulate whole clusters with faults; every seed is another world."""
     foes: Attacks = attacks if rogue or attacks else None
     if replay is not None:
-        sys.exit(_replay(replay, short=short, rogue=foes))
+        sys.exit(_replay(replay, short=short, rogue=foes, version=version))
     lines = read_ledger(ledger) if ledger is not None else []
     kind = (short, foes is not None)
     known = {
@@ -87,7 +89,9 @@ def main(
     console = Console(highlight=False)
     with _progress(console) as progress:
         bar = progress.add_task("seeds", total=len(wanted))
-        for result in run_seeds(in_time(), jobs, digest=digest, short=short, rogue=foes):
+        for result in run_seeds(
+            in_time(), jobs, digest=digest, short=short, rogue=foes, version=version
+        ):
             line = ledger_line(result)
             totals.add(line)
             if ledger is not None:
@@ -101,7 +105,7 @@ def main(
             )
             if not result.ok:
                 failures += 1
-                _show_failure(console, result, foes)
+                _show_failure(console, result, foes, version)
                 if stop_at_first:
                     break
     table = Table(show_header=False)
@@ -122,7 +126,7 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _show_failure(console: Console, result: Result, foes: Attacks) -> None:
+def _show_failure(console: Console, result: Result, foes: Attacks, version: int) -> None:
     report = result.report
     console.print(f"[bold red]seed {report.seed} failed[/]: {result.config.text()}", soft_wrap=True)
     for one in report.violations:
@@ -134,12 +138,14 @@ def _show_failure(console: Console, result: Result, foes: Attacks) -> None:
     how = f"--replay {report.seed}{' --short' if result.config.short else ''}"
     if foes is not None:
         how += " --rogue" + "".join(f" --attack {name}" for name in foes)
+    if version:
+        how += f" --version {version}"
     console.print(f"  replay: python -m logservice.sim {how}", soft_wrap=True)
 
 
-def _replay(seed: int, *, short: bool, rogue: Attacks) -> int:
+def _replay(seed: int, *, short: bool, rogue: Attacks, version: int) -> int:
     """Print everything that happens in a seed."""
-    config = world_of(seed, short=short, rogue=rogue)
+    config = world_of(seed, short=short, rogue=rogue, version=version)
     print(config.text())
     report = World(config, trace=print).run()
     for one in report.violations:

@@ -23,9 +23,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from logservice.sim.config import SimConfig, draw
+from logservice import versions
+from logservice.sim.config import SimConfig, draw, make_loud, make_standing
 from logservice.sim.rogue import make_rogue
 from logservice.sim.world import Report, World
+from logservice.versions import VersionRange
 
 SEED_CPU_MAX_S = 120.0
 """Fifty times what a seed takes."""
@@ -65,6 +67,32 @@ def processor_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+OLDER_SHARE = 0.2
+"""The share of worlds whose programs know the first cluster version only."""
+
+UPGRADE_SHARE = 0.3
+"""The share of worlds with faults that are upgraded from the first cluster version on."""
+
+ADMINISTERED = 0.55
+"""Up to where the draw of a world with verbs makes it one that is administered."""
+
+ZONES = (0, 2, 3)
+"""How many zones the stores of a world that is administered name."""
+
+IDLE_SHARE = 0.01
+"""Of the draw of calm worlds: those that live an hour more, in which nothing happens. Such an hour
+takes half a minute of processor time, so about one seed in five hundred has one."""
+
+IDLE_S = 3600.0
+
+LOUD_SHARE = 0.6
+"""Up to where the draw of a world without faults gives it a loud log. Not at the first cluster
+version, whose worlds are compared with what they were."""
+
+STANDING_SHARE = 0.25
+"""Of worlds of version 2 those in which replicas get stuck. They have no rogue, no loud log, and no
+disk that loses what it had: a log whose leader is stuck may need all of its other replicas."""
+
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
@@ -72,21 +100,66 @@ Attacks = tuple[str, ...] | None
 """None: in some worlds. Else every world has one, with these attacks only; empty: what it draws."""
 
 
-def world_of(seed: int, *, short: bool = False, rogue: Attacks = None) -> SimConfig:
-    """The configuration of a seed in a campaign."""
+def world_of(
+    seed: int, *, short: bool = False, rogue: Attacks = None, version: int = 0
+) -> SimConfig:
+    """The configuration of a seed in a campaign. `version`: the highest cluster version that the
+    stores know; 0: as the seed draws it.
+    """
     config = draw(seed, short=short)
+    chance = random.Random(f"version/{seed}").random()
+    highest = version or (versions.FIRST if chance < OLDER_SHARE else versions.NEWEST)
+    config.versions = VersionRange(versions.FIRST, highest)
     if rogue is not None:
         config.rogue_asked = True
-        return make_rogue(config, rogue)
-    some = random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE
-    return make_rogue(config) if some else config
+        config = make_rogue(config, rogue)
+    elif random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE:
+        config = make_rogue(config)
+    if config.calm:
+        if highest > versions.FIRST and not config.rogue:
+            if OLDER_SHARE <= chance < OLDER_SHARE + IDLE_SHARE:
+                idle(config)
+            elif chance < LOUD_SHARE:
+                make_loud(config)
+            elif _may_stand(seed):
+                make_standing(config)
+        return config
+    config.upgrade = not version and chance > 1 - UPGRADE_SHARE
+    # Beside a rogue nobody administers: whatever changes in HAKeeper then is the rogue's doing.
+    config.administered = not config.rogue and highest > versions.FIRST and chance < ADMINISTERED
+    if config.administered:
+        config.zones = random.Random(f"zones/{seed}").choice(ZONES)
+    lossy = config.victim or config.disk_fail_interval_s or config.diverges or config.zones
+    old = highest == versions.FIRST or config.upgrade
+    if not (old or config.rogue or lossy) and _may_stand(seed):
+        make_standing(config)
+    return config
+
+
+def _may_stand(seed: int) -> bool:
+    return random.Random(f"standing/{seed}").random() < STANDING_SHARE
+
+
+def idle(config: SimConfig) -> None:
+    """Add an hour in which nothing happens, in a slow rhythm: an hour of ticks is a long time."""
+    config.idle_s = IDLE_S
+    config.shards = min(config.shards, 2)
+    config.tick_ms, config.hakeeper_tick_s, config.quiesce_ticks = 200, 0.5, 20
+    config.heartbeat_interval_s, config.store_timeout_s = 2.0, 10.0
+    config.truncation_interval_s = 60.0
+    config.scrub_interval_s = config.compare_interval_s = 600.0
 
 
 def run_seed(
-    seed: int, *, digest: bool = False, short: bool = False, rogue: Attacks = None
+    seed: int,
+    *,
+    digest: bool = False,
+    short: bool = False,
+    rogue: Attacks = None,
+    version: int = 0,
 ) -> Result:
     """Live through one seed, silently."""
-    config = world_of(seed, short=short, rogue=rogue)
+    config = world_of(seed, short=short, rogue=rogue, version=version)
     started = time.process_time()
     heard = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -105,14 +178,15 @@ def run_seeds(
     digest: bool = False,
     short: bool = False,
     rogue: Attacks = None,
+    version: int = 0,
 ) -> Iterator[Result]:
     """Results as they come; in order of seeds with one job."""
     if jobs <= 1:
         for seed in seeds:
-            yield run_seed(seed, digest=digest, short=short, rogue=rogue)
+            yield run_seed(seed, digest=digest, short=short, rogue=rogue, version=version)
         return
     source = iter(seeds)
-    run = partial(run_seed, digest=digest, short=short, rogue=rogue)
+    run = partial(run_seed, digest=digest, short=short, rogue=rogue, version=version)
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         under_way: set[Future[Result]] = set()
         try:

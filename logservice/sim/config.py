@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, fields
 
-from logservice.bounds import LOGDB_GROUP_BYTES_GOAL, SCRUB_PASS_INTERVAL_S
+from logservice.bounds import APPLY_STUCK_S, LOGDB_GROUP_BYTES_GOAL, SCRUB_PASS_INTERVAL_S
 from logservice.sim.net import NetFaults
+from logservice.versions import ONLY_FIRST, VersionRange
 
 SHORT_S = 20.0
 """The least that a short seed lives. A quarter of a common one's is start and end."""
@@ -35,6 +36,17 @@ class SimConfig:
     least_s: float = 0.0
     """Clients and faults go on until the world is this old."""
     faults_from_start: bool = False
+
+    versions: VersionRange = ONLY_FIRST
+    """What the stores' programs know, see `logservice.versions`; ordinary worlds draw it."""
+    upgrade: bool = False
+    """The programs know the first version only, and are replaced one after the other."""
+    administered: bool = False
+    """Somebody uses the verbs of administration all the time."""
+    zones: int = 0
+    """Stores name one of so many zones, and zones are lost; 0: they name none."""
+    idle_s: float = 0.0
+    """Once everything has settled nothing happens for so long, and nothing may be moved then."""
 
     tick_ms: int = 50
     heartbeat_ticks: int = 2
@@ -66,6 +78,9 @@ class SimConfig:
     fenced: bool = False
     truncates: bool = True
 
+    loud: bool = False
+    """Somebody appends to the first log as much as goes; see `clients.loud`."""
+
     net: NetFaults = field(default_factory=NetFaults)
     crash_interval_s: float = 0.0
     power_share: float = 0.5
@@ -80,6 +95,9 @@ class SimConfig:
     disk_fail_interval_s: float = 0.0
     disk_full_interval_s: float = 0.0
     stall_interval_s: float = 0.0
+    stands: bool = False
+    """Replicas get stuck: their apply stands still; see `faults.standing`."""
+    apply_stuck_s: float = APPLY_STUCK_S
     victim: int = 0
     """The one store whose disk may be lost or rot (0: none): never more than a minority."""
     disk_loss: bool = False
@@ -229,6 +247,21 @@ def watch_leases(config: SimConfig) -> None:
     config.pause_interval_s = config.partition_interval_s = config.partition_s = 2.0
     config.shards = min(config.shards, 2)
     config.writers, config.readers, config.operations_per_s = 2, 4, 60.0
+
+
+def make_loud(config: SimConfig) -> None:
+    """Make a world without faults in which one log has more to write than the disks take."""
+    config.calm, config.loud = True, True
+    config.net = NetFaults(through_codec=config.net.through_codec)
+    config.clock_rates, config.diverges = (), False
+    config.shards, config.writers = max(2, min(config.shards, 4)), max(1, config.writers)
+    config.threaded_disks, config.disk_delay_s = (True,) * config.stores, 0.02
+    config.group_bytes_goal, config.entry_bytes_target, config.tick_ms = 300, 256, 50
+
+
+def make_standing(config: SimConfig) -> None:
+    """Let replicas get stuck. It is noticed after two seconds, because short worlds are short."""
+    config.stands, config.apply_stuck_s = True, 2.0
 
 
 def _draw_faults(config: SimConfig, chance: random.Random) -> None:

@@ -91,6 +91,12 @@ class SimDisk(MemoryVfs):
         """The `number`-th sector of a file cannot be read any more."""
         self._bad.setdefault(self._files[posixpath.normpath(path)].inode, set()).add(number)
 
+    def revive(self) -> bool:
+        """All sectors can be read from now on. False when they could be before."""
+        dead = any(self._bad.values())
+        self._bad.clear()
+        return dead
+
     def good_sectors(self, path: str) -> list[int]:
         """Those of a file that can be read."""
         file = self._files[posixpath.normpath(path)]

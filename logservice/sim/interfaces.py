@@ -26,6 +26,7 @@ from logservice.sim.loop import Process, SimLoop
 from logservice.sim.net import SimNet, SimTransport
 from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
+from logservice.versions import VersionRange
 
 CLUSTER: Final = ClusterId("sim")
 DATA_DIRECTORY: Final = "/data"
@@ -80,7 +81,15 @@ class ObservedWorld(Protocol):
     def config(self) -> SimConfig: ...
 
     @property
+    def now_s(self) -> float:
+        """Virtual time."""
+
+    @property
     def stores(self) -> Sequence[ObservedStore]: ...
+
+    @property
+    def cluster_version(self) -> int:
+        """The highest that a running store has learned."""
 
 
 class Observer(Protocol):
@@ -129,6 +138,9 @@ class Store(ObservedStore, Protocol):
 
     stall_s: float
     """By how much longer every disk operation takes."""
+
+    versions: VersionRange
+    """What the program of its next life knows."""
 
     @property
     def number(self) -> int: ...

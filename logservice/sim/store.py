@@ -44,11 +44,13 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.faults.damage import Damage
+from logservice.sim.faults.zones import label_of
 from logservice.sim.interfaces import CLUSTER, DATA_DIRECTORY, Crash, World
 from logservice.sim.loop import Process, SimClock
 from logservice.sim.net import SimTransport
 from logservice.sim.observed import ObservedHAKeeperRsm, ObservedLogRsm, observe_logdb
 from logservice.state_machine import StateMachine
+from logservice.versions import ONLY_FIRST
 
 _ADMIT_TIMEOUT_S = 2.0
 
@@ -76,6 +78,7 @@ class SimStore:
         self.damage = Damage(self)
         self.wanted_up = True
         self.stall_s = 0.0
+        self.versions = ONLY_FIRST if world.config.upgrade else world.config.versions
         self._executors: list[SimExecutor] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._crash = Crash(power=False)
@@ -233,7 +236,10 @@ class SimStore:
             unusable = self._disk_faults or self.disk.full
             return unusable and error.metadata.get("field") == "data_directory"
         if isinstance(error, OSError | KvError | Halted | WrongCluster):
-            return self._disk_faults or self.disk.refused_write
+            # A young store may have one page of segments, and a disk that gives no byte of them
+            # counts as lost. Somebody finds the loose cable.
+            silent = "no segment can be read" in str(error) and self.disk.revive()
+            return self._disk_faults or self.disk.refused_write or silent
         return isinstance(error, PowerCut)
 
     def _cut(self) -> None:
@@ -273,8 +279,10 @@ class SimStore:
             if self.gave_up_a_directory and not caused:
                 self.world.violate("directories", f"{self.store_id} left one out at its start")
             await parts.start()
+            zones = self.world.config.zones
+            labels = {"zone": label_of(self.number, zones)} if zones else {}
             description = StoreDescription(
-                f"host-{self.number}", self.address, f"{self.store_id}:client", {}
+                f"host-{self.number}", self.address, f"{self.store_id}:client", labels
             )
             for work in parts.background(lambda: description):
                 self._background(work)
@@ -306,6 +314,7 @@ class SimStore:
                 lease_read=config.lease_read,
                 entry_bytes_target=config.entry_bytes_target,
                 group_bytes_goal=config.group_bytes_goal,
+                apply_stuck_s=config.apply_stuck_s,
                 fsync_inline_max_s=-1.0 if config.threaded_disks[self.number - 1] else 1.0,
             ),
             logdb=LogDbOptions(
@@ -321,6 +330,7 @@ class SimStore:
             heartbeat_interval_s=config.heartbeat_interval_s,
             scrub_interval_s=config.scrub_interval_s,
             compare_interval_s=config.compare_interval_s,
+            versions=self.versions,
         )
         seams = StoreSeams(
             disk=lambda path: DiskSeams(

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 
 from logservice_wire.errors import Halted, LogServiceError
 
+from logservice import bounds, versions
 from logservice.checksum import crc32
+from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.nodehost.replica.replica import Replica
@@ -28,12 +30,18 @@ from logservice.rsm import commands
 from logservice.sim.checkers import ALL
 from logservice.sim.checkers.checker import Checks
 from logservice.sim.clients import final_checks
+from logservice.sim.clients.administrator import Administrator
 from logservice.sim.clients.client import Client, ShardHistory, runs_of
+from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.neighbour import Neighbour
+from logservice.sim.clients.replayer import Replayer
 from logservice.sim.clients.workload import Keeper, Reader, SessionWriter, Writer
 from logservice.sim.config import SimConfig
 from logservice.sim.faults.divergence import Diverging
 from logservice.sim.faults.faults import Faults
+from logservice.sim.faults.standing import Standing
+from logservice.sim.faults.upgrade import Upgrade
+from logservice.sim.faults.zones import ZONES_FOR_A_RULE, Zones, crowded, label_of
 from logservice.sim.history import Read, Run, check
 from logservice.sim.interfaces import Crash, Store
 from logservice.sim.loop import Process, SimLoop
@@ -55,6 +63,12 @@ RESTART_S = 2.0
 
 SETTLE_S = 60.0
 """For repairs and the followers' last entries, before all replicas are read."""
+
+SPREAD_S = 300.0
+"""For moves to other zones, one after the other, once the stores do not flap any more."""
+
+BALANCE_S = 600.0
+"""Longer than HAKEEPER_LEAD_REST_TICKS and HAKEEPER_STEADY_TICKS together, on the slowest clock."""
 
 SAMPLE_S = 0.5
 
@@ -115,6 +129,14 @@ class World:
         self.rogue = Rogue(self) if config.rogue else None
         if self.rogue is not None and "replays" in config.attacks:
             self.net.overhear = self.rogue.overhears
+        self._upgrade = Upgrade(self) if config.upgrade else None
+        self._administrator = Administrator(self) if config.administered else None
+        self._replayer = (
+            Replayer(self, lambda shard: int(self.histories[shard].applied_lsn))
+            if config.administered
+            else None
+        )
+        self._standing = Standing(self) if config.stands else None
         self._watch = Watch(self.rogue) if self.rogue is not None else None
         self.clients: list[Client] = []
         self._by_transport: dict[str, SimStore] = {
@@ -125,6 +147,9 @@ class World:
         self._client_tasks: list[asyncio.Task[None]] = []
         self._fault_tasks: list[asyncio.Task[None]] = []
         self._pulses: list[asyncio.Task[None]] = []
+        self._upgrading: asyncio.Task[None] | None = None
+        self._administering: list[asyncio.Task[None]] = []
+        self._replaying: asyncio.Task[None] | None = None
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -174,14 +199,28 @@ class World:
         bound_s = RESTART_S + CONVERGE_ELECTIONS * config.election_timeout_s
         if config.faults_from_start:
             bound_s += START_S
+        if self._standing is not None:
+            # The leader may have handed over just before, in vain.
+            bound_s += config.apply_stuck_s + bounds.APPLY_GIVE_WAY_S + bounds.APPLY_ASK_TIMEOUT_S
         await self._until_serving(bound_s, "liveness")
+        if self._standing is not None:
+            self._standing.release()
         await asyncio.sleep(1.0)
         for client in self.clients:
             client.stopping = True
         await asyncio.wait(self._client_tasks)
+        if self._administrator is not None:
+            await self._administrator.stop_clients()
         for pulse in self._pulses:
             pulse.cancel()
         await self._settle()
+        if self._administrator is not None:
+            await self._deletions(self._administrator)
+            await self._spread(self._administrator)
+        if self._replayer is not None:
+            await self._released(self._replayer)
+        if config.idle_s:
+            await self._idle(config.idle_s)
         if config.diverges:
             await self._diverge()
         self.checks.sample(self.stores)
@@ -200,6 +239,7 @@ class World:
                 *[Reader] * config.readers,
                 Keeper,
                 Neighbour,
+                *[Loud] * self._is_loud(shard),
             ]
             for kind in kinds:
                 number += 1
@@ -225,12 +265,30 @@ class World:
         if not self.config.calm:
             for work in Faults(self).tasks():
                 self._fault_tasks.append(self.loop.spawn(self.loop.world, _as_coroutine(work)))
+        if self._standing is not None:
+            self._fault_tasks.append(self.loop.spawn(self.loop.world, self._standing.run()))
+        if self._upgrade is not None:
+            self._upgrading = self.loop.spawn(self.loop.world, self._upgrade.run())
+        if self._administrator is not None:
+            for verbs in (self._administrator.run(), self._administrator.stalk()):
+                self._administering.append(self.loop.spawn(self.loop.world, verbs))
+        if self._replayer is not None:
+            self._replaying = self.loop.spawn(self.loop.world, self._replayer.run())
+        if self.config.zones:
+            losing = self.loop.spawn(self.loop.world, Zones(self).run())
+            self._fault_tasks.append(losing)
 
     async def _heal(self) -> None:
         self.note("heal")
         self.healing = True
         for task in self._fault_tasks:
             task.cancel()
+        if self._upgrade is not None:
+            self._upgrade.finish()
+        if self._administrator is not None:
+            self._administrator.finish()
+        if self._replayer is not None:
+            self._replayer.finish()
         self.net.heal()
         faults = self.net.faults
         faults.loss = faults.duplication = faults.reorder = 0.0
@@ -245,6 +303,24 @@ class World:
                 self.loop.resume(store.process)
             if not store.up:
                 store.start()
+
+    @property
+    def cluster_version(self) -> int:
+        """The highest that a running store has learned."""
+        return max(
+            (one.parts.host.cluster_version.value for one in self.stores if one.up and one.parts),
+            default=versions.FIRST,
+        )
+
+    def _restart_what_gave_up(self) -> None:
+        """The flags of HAKeeper ask a person to restart a store with a failed data directory.
+
+        Before cluster version 2 nothing but shard 0 waits for that.
+        """
+        for store in self.stores if self.cluster_version > versions.FIRST else ():
+            if store.gave_up_a_directory and not store.disk.lost:
+                self.counts["stores restarted for a directory"] += 1
+                store.stop()
 
     def listens(self, store: Store, transport: SimTransport) -> None:
         """A new life of a store has a transport; a rogue may answer in its place."""
@@ -292,14 +368,95 @@ class World:
 
     async def _settle(self) -> None:
         """Wait until every replica of every shard has applied what its leader has committed."""
-        deadline_s = self.loop.now_s + SETTLE_S
+        deadline_s = self.loop.now_s + SETTLE_S + self._patience_s()
         passes = {store.number: (store.lives, store.scrub_passes) for store in self.stores}
         while self.loop.now_s < deadline_s:
-            settled = all(map(self._settled, [HAKEEPER_SHARD, *self._kept_shards()]))
+            kept = [shard for shard, _ in self._kept_histories()]
+            settled = all(map(self._settled, [HAKEEPER_SHARD, *kept]))
             if settled and (not self.config.rot or self._scrubbed(passes)):
                 return
+            self._restart_what_gave_up()
             await asyncio.sleep(0.2)
         self.violate("convergence", f"replicas do not settle: {self.state()}")
+
+    def _patience_s(self) -> float:
+        """How long HAKeeper waits for a directory that will never come back, because its disk is
+        lost. It counts ticks, which are longer in some worlds (seed 501437).
+        """
+        if not any(store.gave_up_a_directory and store.disk.lost for store in self.stores):
+            return 0.0
+        return bounds.HAKEEPER_FAILED_DIRECTORY_TICKS * self.config.hakeeper_tick_s
+
+    async def _deletions(self, administrator: Administrator) -> None:
+        """Wait until nothing is left of deleted logs."""
+        deadline_s = self.loop.now_s + SETTLE_S
+        while left := administrator.gone():
+            if self.loop.now_s > deadline_s:
+                self.violate("deletion", left[0])
+                return
+            await asyncio.sleep(0.5)
+
+    async def _released(self, replayer: Replayer) -> None:
+        """Wait until no log is held for a service that is gone, or replays nothing any more."""
+        deadline_s = self.loop.now_s + SETTLE_S + replayer.patience_s
+        while left := replayer.left():
+            if self.loop.now_s > deadline_s or self.cluster_version < 2:
+                self.violate("service hold", f"{left}, and its service is gone: {self.state()}")
+                return
+            await asyncio.sleep(0.5)
+
+    async def _spread(self, administrator: Administrator) -> None:
+        """Wait until no zone has a majority of a log whose rule forbids that.
+
+        A store that gave a data directory up takes no replicas, and a lost disk brings none back.
+        """
+        config = self.config
+        if config.zones < ZONES_FOR_A_RULE or any(one.disk.lost for one in self.stores):
+            return
+        zones = {one.store_id: label_of(one.number, config.zones) for one in self.stores}
+        deadline_s = self.loop.now_s + SPREAD_S
+        while True:
+            state = administrator.state()
+            logs = [shard for shard, _ in self._kept_histories()]
+            found = next(crowded(state, logs, zones), "") if state is not None else "no leader"
+            if not found:
+                break
+            if self.loop.now_s > deadline_s:
+                self.violate("zones", f"{found}: {self.state()}")
+                return
+            self._restart_what_gave_up()
+            await asyncio.sleep(1.0)
+        # What moved for a zone has to settle before all replicas are read.
+        await self._settle()
+
+    async def _idle(self, idle_s: float) -> None:
+        """Nothing fails and nobody asks for anything: nothing may be moved, and no leader changes.
+
+        What is balanced waits for stores that have not failed for a while, so first there is time
+        for that.
+        """
+        await asyncio.sleep(BALANCE_S)
+        await self._settle()
+        before = self._moved()
+        await asyncio.sleep(idle_s)
+        after = self._moved()
+        for what, was in before.items():
+            if after.get(what) != was:
+                self.violate("idle", f"{what} was {was} and is {after.get(what)}: {self.state()}")
+
+    def _moved(self) -> dict[str, object]:
+        """What changes when something is moved or handed over."""
+        found: dict[str, object] = {}
+        for shard in [HAKEEPER_SHARD, *self.shards]:
+            for store, replica in self._members(shard):
+                if not replica.ready_to_lead:
+                    continue
+                epoch = int(replica.raft.membership.change_epoch)
+                found[f"shard {shard}"] = (store.store_id, int(replica.raft.term), epoch)
+                machine = replica.state_machine
+                if isinstance(machine, HAKeeperRsm):
+                    found["the next operator"] = machine.state.next_operator_id
+        return found
 
     async def _diverge(self) -> None:
         diverging = Diverging(self)
@@ -334,18 +491,22 @@ class World:
         if shard == HAKEEPER_SHARD:
             return True
         running = {replica.replica_id: replica for _, replica in self._members(shard)}
-        voters = set(leader.raft.membership.voters)
+        members = leader.raft.membership
+        ids = {*members.voters, *members.learners}
         if self.rogue is not None:
-            voters -= set(self.rogue.scene.ids(shard))
+            ids -= set(self.rogue.scene.ids(shard))
         return all(
-            voter in running and running[voter].applied == leader.raft.commit == leader.applied
-            for voter in voters
+            one in running and running[one].applied == leader.raft.commit == leader.applied
+            for one in ids
         )
 
     def _changes_are_over(self, shard: ShardId, leader: Replica) -> bool:
-        """The shard has no learner, and no store has data of a replica that was removed from it."""
+        """The shard has no learners but those that are wanted, and no store has data of a replica
+        that was removed from it.
+        """
         members = leader.raft.membership
-        if members.joint or members.learners:
+        wanted = self._administrator.learners if self._administrator is not None else 0
+        if members.joint or len(members.learners) > (wanted if shard in self.shards else 0):
             return False
         # A store that says what it likes of itself does not get the order to remove it.
         opened = [one.parts for one in self.stores if one is not self._home and one.parts]
@@ -365,12 +526,12 @@ class World:
     def _judge(self) -> None:
         if self.violations:
             return
-        for shard in self._kept_shards():
-            history = self.histories[shard]
+        for shard, history in self._kept_histories():
             for store, replica in self._members(shard):
                 if store is self._home:
                     continue
-                if replica.replica_id in replica.raft.membership.voters:
+                members = replica.raft.membership
+                if replica.replica_id in (*members.voters, *members.learners):
                     try:
                         history.operations.append(self._final_read(store, shard))
                     except Halted as halted:
@@ -390,6 +551,12 @@ class World:
                 self.violate("holds", f"shard {shard}: {problem}")
             for problem in final_checks.trespasses(history):
                 self.violate("ownership", f"shard {shard}: {problem}")
+            if self.config.loud and not self._is_loud(shard):
+                for problem in final_checks.quiet(history):
+                    self.violate("quiet", f"shard {shard}: {problem}")
+        for log in self._administrator.lasting() if self._administrator is not None else ():
+            for problem in log.broken():
+                self.violate("closed-log", f"shard {log.shard}: {problem}")
 
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:
         assert store.parts is not None
@@ -463,12 +630,17 @@ class World:
             # On a slow disk a candidate's vote for itself may take longer than the election. It
             # then asks for votes in a term that already has its leader.
             late = message.term in self.oracle.shard(shard).leaders
-            excused = message.transfer or late or self._rogue_has(shard)
+            excused = message.transfer or late or self._rogue_has(shard) or self._is_loud(shard)
             if self.config.calm and self._started and not excused:
                 self.violate("calm", f"an election without a fault: {message} of shard {shard}")
         self.checks.sent(store, shard, message)
         if self.rogue is not None:
             self.rogue.hears(store, shard, message)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self.loop.now_s
 
     @property
     def client_names(self) -> list[str]:
@@ -487,9 +659,19 @@ class World:
             return self.shards
         return [one for one in self.shards if not rogue.forgives("", f"shard {one}")]
 
+    def _kept_histories(self) -> list[tuple[ShardId, ShardHistory]]:
+        """The shards of which something is promised, with those that were made and are there."""
+        made = self._administrator.lasting() if self._administrator is not None else []
+        kept = [(shard, self.histories[shard]) for shard in self._kept_shards()]
+        return kept + [(log.shard, log.history) for log in made]
+
     def _rogue_has(self, shard: ShardId) -> bool:
         """The rogue has a replica of the shard, and may cost the shard some elections."""
         return self.rogue is not None and self.rogue.scene.owns(shard)
+
+    def _is_loud(self, shard: ShardId) -> bool:
+        """Its votes wait behind more than the disks take, so its elections take long."""
+        return self.config.loud and shard == self.shards[0]
 
     def _received(self, kind: str, store: str, peer: str, batch: object) -> None:
         assert isinstance(batch, list)

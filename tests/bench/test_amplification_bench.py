@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bench.amplification_bench import PATTERNS, Pattern, measure, table
-from logservice.bounds import LOGDB_REWRITE_OLD_LIVE_RATIO
+from bench.amplification_bench import (
+    PATTERNS,
+    SHARDS,
+    Pattern,
+    delete,
+    deletions,
+    measure,
+    table,
+)
+from logservice.bounds import LOGDB_REWRITE_FOR_REMOVED, LOGDB_REWRITE_OLD_LIVE_RATIO
 
 GROUPS = 400
 ROWS_MAX = 0.1
@@ -24,6 +32,13 @@ def test_extra_writes_are_bounded(pattern: Pattern) -> None:
 
 def test_nothing_is_copied_when_all_truncate_alike() -> None:
     assert measure(PATTERNS[0], GROUPS).bytes_rewritten == 0
+
+
+def test_deleting_half_of_the_logs_gives_their_space_back() -> None:
+    found = delete(SHARDS // 2, 300)
+    assert found.after < 0.7 * found.before
+    assert 0 < found.copied <= LOGDB_REWRITE_FOR_REMOVED * (found.before - found.after)
+    assert deletions(5).row_count == 4
 
 
 def test_the_table_has_a_row_per_pattern() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.nemesis import Wanted
+from logservice.cli.processes.local_cluster import LocalCluster
+from tests.chaos.nemesis import Fault, Step, Wanted
 from tests.chaos.run import Options, run
+from tests.chaos.world import World
 
 
 @pytest.mark.processes
@@ -33,3 +35,18 @@ async def test_killed_and_paused_stores_lose_nothing(tmp_path: Path) -> None:
         assert verdict.violations == []
         assert verdict.counts["final reads"] == 3
         assert verdict.counts["acked records"] > 0
+
+
+@pytest.mark.processes
+async def test_a_store_is_stopped_in_good_order_although_it_was_started_a_moment_ago(
+    tmp_path: Path,
+) -> None:
+    """Plan of seed 2008433406: the signal met a process that was still loading its modules."""
+    cluster = LocalCluster.create(tmp_path / "cluster", stores=1, shards=1)
+    world = World(cluster, [], [1])
+    try:
+        cluster.start("store-1")
+        await world.disturb(Step(Fault.STOP, (0,), before_s=0.0, down_s=0.0))
+        assert world.problems == []
+    finally:
+        cluster.down()

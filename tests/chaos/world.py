@@ -15,7 +15,7 @@ from pathlib import Path
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.chaos.client import Counts, Settings
-from tests.chaos.final_read import incarnations, status, unrepaired
+from tests.chaos.final_read import channel_to, incarnations, status, unrepaired
 from tests.chaos.nemesis import Fault, Step
 
 _CLIENT_STOP_S = 60.0
@@ -25,6 +25,8 @@ _ALONE_S = 0.3
 STOP_TIMEOUT_S = 60.0
 """How long a graceful stop may take on a busy machine. A process that needs longer is killed, and
 that is reported as a problem."""
+SERVES_TIMEOUT_S = 60.0
+"""How long a store may take from its start until clients can connect, on a busy machine."""
 REPAIR_TIMEOUT_S = 90.0
 """Time for the store timeout, catch-up and a membership change of every shard on a busy machine."""
 
@@ -229,7 +231,12 @@ class World:
         self._log(f"continue {name}")
 
     async def _stop(self, name: str, down_s: float) -> None:
-        """Send SIGTERM: the store hands its leaderships over and closes its log."""
+        """Send SIGTERM: the store hands its leaderships over and closes its log.
+
+        A program that is still being loaded dies of the signal. That would be a kill, so the store
+        serves before it is told to stop; it may have been started a moment ago.
+        """
+        await self._until_it_serves(name)
         self._down.add(name)
         self._log(f"stop {name}")
         if not await asyncio.to_thread(self.cluster.stop, name, STOP_TIMEOUT_S):
@@ -241,6 +248,16 @@ class World:
         await asyncio.to_thread(self.cluster.start, name)
         self._down.discard(name)
         self._log(f"started {name}")
+
+    async def _until_it_serves(self, name: str) -> None:
+        try:
+            async with (
+                asyncio.timeout(SERVES_TIMEOUT_S),
+                channel_to(self.addresses()[name], None) as channel,
+            ):
+                await channel.channel_ready()
+        except TimeoutError:
+            self.problems.append(f"{name} did not serve within {SERVES_TIMEOUT_S:g} s")
 
     async def _replace(self, name: str) -> None:
         """Lose a store's machine and start a new, empty store: HAKeeper has to restore all

@@ -138,6 +138,14 @@ def test_nobody_answers() -> None:
     assert "h:1" in found.what
 
 
+def test_whoever_may_not_look_is_not_told_that_nobody_answers() -> None:
+    denied = "PERMISSION_DENIED: spiffe://x has no role admin or read over the cluster"
+    (found,) = diagnose(OutsideView((Probe("h:1", "s1", ""),), None, denied))
+    assert (found.severity, found.code) == (Severity.BROKEN, "not_let_look")
+    assert "it may be well" in found.means
+    assert found.page == "certificates.md"
+
+
 BEHIND = tuple(
     changed(item, lag_entries=LAG_ENTRIES + 1 if item.store == "s2" else 0)
     for item in shard(1).replicas
@@ -182,6 +190,7 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_store(2, alarms=("peer port crowded: many",)), "peer_port_crowded", 2),
         (with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US + 1), "slow_disk", 2),
         (with_store(2, version="1.1"), "versions", 3),
+        (report(cluster=changed(report().cluster, next_version=2)), "cluster_version", 3),
         (with_store(2, clock_offset_us=-CLOCK_SKEW_US - 1), "clock", 2),
         (report(operators=(OLD,)), "slow_repair", 2),
         (report(operators=(changed(OPERATOR, error="no room"),)), "slow_repair", 2),
@@ -395,6 +404,14 @@ def test_names_and_sizes_are_shown_whole(width: int) -> None:
     assert "sto…" not in text
 
 
+def test_a_log_that_its_limits_held_up_since_the_last_screen_says_so() -> None:
+    before = report(shards=(shard(1, appends_delayed=4),))
+    again = changed(before, shards=(shard(1, appends_delayed=5),))
+    assert "at its limit" in drawn(again, before, "state", 120)
+    assert "at its limit" not in drawn(again, again, "state", 120)
+    assert "at its limit" not in drawn(again, None, "state", 120)
+
+
 def test_trouble_comes_first() -> None:
     seen = report(shards=(shard(0), shard(1), shard(7, leader_store="")))
     lines = drawn(seen, None, "state", 160).splitlines()
@@ -423,3 +440,32 @@ def test_rates_are_differences() -> None:
 )
 def test_sizes(number: int, text: str) -> None:
     assert size(number) == text
+
+
+def test_a_configuration_that_names_other_settings_is_a_notice() -> None:
+    said = {"hakeeper.joining": "automatic", "hakeeper.store_timeout_s": "300"}
+    settings = {"hakeeper.joining": "automatic", "hakeeper.store_timeout_s": "60"}
+    seen = with_store(1, configured=said)
+    in_force = changed(seen.cluster, settings=settings)
+    (found,) = findings(changed(seen, cluster=in_force))
+    assert (found.severity, found.code) == (Severity.NOTICE, "settings")
+    assert found.what == "hakeeper.store_timeout_s is 60 in the cluster, and s1 says 300."
+    assert findings(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "page"),
+    [
+        ("shard 1: no store to move replica 4 to from s1, which is drained", "drain.md"),
+        ("repair is off for s1, 12 min left: a new board", "drain.md"),
+        (
+            "store s1 was turned away: a data directory of s1, which was forgotten",
+            "forget-a-store.md",
+        ),
+        ("shard 1: the wish 3 to move a replica is slow: catching up", "move.md"),
+        ("bootstrap failed: look at the stores", "bootstrap-failed.md"),
+    ],
+)
+def test_the_flags_of_verbs_have_pages(flag: str, page: str) -> None:
+    (found,) = findings(with_row(flags=(flag,)))
+    assert (found.code, found.page) == ("flags", page)

@@ -19,13 +19,13 @@ def test_every_reason_has_a_code(reason: Reason) -> None:
     row = error_table()[reason]
     if row.outcome is Outcome.UNKNOWN:
         assert code == exit_codes.UNKNOWN
-    elif row.retryable:
+    elif row.retryable and reason is not Reason.SHARD_NOT_FOUND:
         assert code == exit_codes.UNAVAILABLE
     else:
         assert code in (exit_codes.REFUSED, exit_codes.USAGE)
 
 
-def ending(error: BaseException | int | None) -> int:
+def ending(error: BaseException | int | None, program: str = "program") -> int:
     @click.command()
     def command() -> int | None:
         if isinstance(error, BaseException):
@@ -33,7 +33,7 @@ def ending(error: BaseException | int | None) -> int:
         return error
 
     with pytest.raises(SystemExit) as caught:
-        exit_codes.run(command, "program")
+        exit_codes.run(command, program)
     assert isinstance(caught.value.code, int)
     return caught.value.code
 
@@ -51,12 +51,27 @@ def test_endings(capsys: pytest.CaptureFixture[str]) -> None:
     assert ending(error_for(Reason.FENCED, "old")) == 3
     assert ending(error_for(Reason.BUSY)) == 4
     assert ending(error_for(Reason.DEADLINE)) == 5
+    assert ending(error_for(Reason.SHARD_NOT_FOUND, "no log is called 'x'")) == 3
+    assert ending(error_for(Reason.SHARD_NOT_FOUND, shard="7")) == 3
+    assert ending(error_for(Reason.SHARD_NOT_FOUND, shard="0")) == 4
     assert ending(KeyboardInterrupt()) == 130
+    assert ending(error_for(Reason.VERB_REFUSED, why="it would stop", forcible="true")) == 3
     assert ending(BrokenPipeError()) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "error: FENCED: old" in shown.err
+    assert "verb refused: it would stop (forcible=true)\nwith --force it is done" in shown.err
     assert "Traceback" not in shown.err
+
+
+def test_who_finds_the_cluster_not_ready_is_sent_to_the_doctor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ending(error_for(Reason.NOT_READY, "no leader"), "logctl") == 4
+    assert capsys.readouterr().err.endswith("\n`logctl doctor` says what is wrong\n")
+    assert ending(error_for(Reason.BUSY), "logctl") == 4
+    assert ending(error_for(Reason.NOT_READY), "logservice") == 4
+    assert "doctor" not in capsys.readouterr().err
 
 
 def test_table_names_every_code() -> None:

@@ -38,6 +38,18 @@ def test_opened_again_it_is_the_same(tmp_path: Path) -> None:
     assert LocalCluster.open(tmp_path) == created
 
 
+def test_stores_take_the_zones_in_turn(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path, stores=4, zones=3)
+    assert LocalCluster.open(tmp_path) == cluster
+    zones = [config.load(cluster.process(name).config_path).store.labels for name in cluster.stores]
+    assert zones == [{"zone": "z1"}, {"zone": "z2"}, {"zone": "z3"}, {"zone": "z1"}]
+
+
+def test_a_cluster_without_zones_is_described_as_in_release_0_1_0(tmp_path: Path) -> None:
+    LocalCluster.create(tmp_path, stores=2)
+    assert "labels" not in (tmp_path / "cluster.json").read_text()
+
+
 def test_wrong_requests(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="no cluster in"):
         LocalCluster.open(tmp_path)

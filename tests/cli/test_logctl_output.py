@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from logservice.cli.logctl import logctl
 
@@ -35,3 +36,18 @@ def test_every_command_takes_the_form_of_its_output(name: str) -> None:
 def test_the_walk_found_the_commands() -> None:
     assert len(LEAVES) >= 17
     assert "logctl hold release" in LEAVES
+
+
+def test_a_kind_of_event_that_this_program_does_not_know_is_named() -> None:
+    """It may be a newer store's; with a slip of the pen nothing would ever be printed."""
+    asked = CliRunner().invoke(logctl, ["events", "--kind", "store-donw", "--kind", "leader"])
+    assert "this program knows no kind store-donw; it knows store-joined, " in asked.output
+    asked = CliRunner().invoke(logctl, ["events", "--kind", "store-down"])
+    assert "knows no kind" not in asked.output
+
+
+@pytest.mark.parametrize("words", [["create"], ["set", "7"]])
+def test_a_name_of_digits_would_be_taken_for_an_id(words: list[str]) -> None:
+    asked = CliRunner().invoke(logctl, ["shard", *words, "--name", "8"])
+    assert asked.exit_code == 2
+    assert "digits alone would be taken for an id" in asked.output

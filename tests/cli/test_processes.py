@@ -233,7 +233,7 @@ def test_wrong_command_lines(ctl: Program, service: Program) -> None:
     for arguments in (
         ["read"],
         ["read", "0"],
-        ["read", "one"],
+        ["read", "-1"],
         ["append", "1", "--batch", "0"],
         ["append", "1", "--expected-lsn", "1"],
         ["nothing"],
@@ -244,8 +244,11 @@ def test_wrong_command_lines(ctl: Program, service: Program) -> None:
 
 
 def test_unknown_shard_and_unreachable_cluster(ctl: Program) -> None:
+    unnamed = ctl("read", "one")
+    assert unnamed.code == exit_codes.REFUSED
+    assert "SHARD_NOT_FOUND: no log is called 'one'" in unnamed.err
     missing = ctl("--timeout", 2, "status", 999)
-    assert missing.code in (exit_codes.UNAVAILABLE, exit_codes.REFUSED)
+    assert missing.code == exit_codes.REFUSED
     assert "SHARD_NOT_FOUND" in missing.err
     nobody = ctl("--endpoints", "127.0.0.1:1", "--timeout", 1, "status", 1)
     assert nobody.code == exit_codes.UNAVAILABLE

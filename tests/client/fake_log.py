@@ -16,6 +16,7 @@ from logservice_wire.errors import (
     SequenceGap,
     SequenceReused,
     SessionExpired,
+    ShardClosed,
     StaleEpoch,
     StaleTruncate,
     Truncated,
@@ -63,8 +64,11 @@ class FakeLog:
         self.next_timestamp = 1
         self.term = 1
         self.gaps = False
+        self.closed = False
 
     def open_session(self) -> tuple[int, bytes]:
+        if self.closed:
+            raise ShardClosed(end=self.next_lsn)
         self.sessions_opened += 1
         session = 100 + self.sessions_opened
         nonce = secrets.token_bytes(16)
@@ -121,6 +125,8 @@ class FakeLog:
                 raise SessionExpired(sequence=sequence)
             if sequence > found.last + 1:
                 raise SequenceGap(last=found.last, sequence=sequence)
+        if self.closed:
+            raise ShardClosed(end=self.next_lsn, sequence=sequence)
         if self.fencing and epoch != self.epoch:
             raise Fenced(epoch=self.epoch, holder=self.holder, sequence=sequence)
         if expected and expected != self.next_lsn:

@@ -20,11 +20,16 @@ from typing import Any
 import grpc
 import grpc.aio
 from logservice_wire.errors import (
+    DeleteRefused,
+    EventsCompacted,
     LogServiceError,
     NotLeader,
     NotReady,
+    PermissionDenied,
+    ShardDeleted,
     ShardExists,
     ShardNotFound,
+    StaleEpoch,
 )
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
@@ -60,10 +65,13 @@ class FakeCluster:
     def __init__(self) -> None:
         self.stores: list[FakeStore] = []
         self.logs: dict[int, FakeLog] = {}
+        self.deleted: set[int] = set()
         self.leader = 0
         self.forward = True
         self.hakeeper_ready = True
         self.advertise_leader = True
+        self.redundancy = (0, 0)
+        """Healthy voters and voters, as acks tell."""
         self.commit_delay_s = 0.0
         self.faults: deque[Fault] = deque()
         self.ids: dict[str, int] = {}
@@ -72,6 +80,22 @@ class FakeCluster:
         self.copies_survive = False
         self.on_their_way: deque[Callable[[], Applied]] = deque()
         self.streams_seen = 0
+        self.events: list[str] = []
+        """Kinds of the cluster's events: the first one has revision 1."""
+        self.compacted = 0
+        """Events that are not kept any more."""
+        self.orders: dict[int, hakeeper_pb2.ServiceCommand] = {}
+        """Commands that wait for a service."""
+        self.sent: dict[str, int] = {}
+        """The command that each request id made."""
+        self.beats: list[hakeeper_pb2.HeartbeatRequest] = []
+        self.holds_for_services = True
+        self.replayed_holds: list[hakeeper_pb2.ReplayedHold] = []
+        self.old_boots: set[int] = set()
+        self.taken: set[str] = set()
+        """Names of services that belong to another identity."""
+        self.events_break = 0
+        """How many watches break when nothing is left to tell."""
         self.blocks_received = 0
         self._received = asyncio.Event()
 
@@ -113,11 +137,14 @@ class FakeCluster:
         leader = self.leader_store
         if leader is not None and self.advertise_leader:
             position.leader_store, position.leader_address = leader.name, leader.address
+            position.healthy_voters, position.voters = self.redundancy
         return position
 
     def shard_info(self, shard: int) -> hakeeper_pb2.ShardInfo:
         if not self.hakeeper_ready:
             raise NotReady("HAKeeper has no leader")
+        if shard in self.deleted:
+            raise ShardDeleted(shard=shard)
         if shard not in self.logs:
             raise ShardNotFound(shard=shard)
         leader = self.leader_store
@@ -128,6 +155,16 @@ class FakeCluster:
             wanted_replicas=len(self.stores),
             leader_address=leading,
             client_addresses=addresses,
+            replicas=[
+                hakeeper_pb2.ReplicaInfo(
+                    replica_id=number,
+                    store_id=store.name,
+                    reported=True,
+                    zone=store.zone,
+                    client_address=store.address,
+                )
+                for number, store in enumerate(self.stores, 1)
+            ],
         )
 
     async def apply(self, append: Callable[[], Applied]) -> Applied:
@@ -181,6 +218,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         self.cluster = cluster
         self.name = name
         self.address = "127.0.0.1:0"
+        self.zone = ""
         self.ready = True
         self.silent = False
         self.frozen = asyncio.Event()
@@ -421,7 +459,37 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             position=self.cluster.position(log), first=log.allocate_timestamps(request.count)
         )
 
+    @typed
+    async def CloseShard(self, request: log_pb2.CloseShardRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        again, log.closed = log.closed, True
+        return log_pb2.CloseShardResponse(
+            position=self.cluster.position(log),
+            end_lsn=log.next_lsn,
+            closed_index=9,
+            duplicate=again,
+        )
+
     # --- HAKeeper --------------------------------------------------------------------------------
+
+    @typed
+    async def ResolveShard(self, request: hakeeper_pb2.ResolveShardRequest, context: Any) -> Any:
+        found = request.name.removeprefix("shard-")
+        if not found.isdecimal():
+            raise ShardNotFound(name=request.name)
+        return self.cluster.shard_info(int(found))
+
+    @typed
+    async def DeleteShard(self, request: hakeeper_pb2.DeleteShardRequest, context: Any) -> Any:
+        log = self.cluster.logs.get(request.shard_id)
+        if log is not None:
+            if log.holds and not request.force:
+                raise DeleteRefused(why="holds", holds=len(log.holds))
+            if not (request.closed_index or request.force):
+                raise DeleteRefused(why="open")
+            del self.cluster.logs[request.shard_id]
+            self.cluster.deleted.add(request.shard_id)
+        return hakeeper_pb2.DeleteShardResponse()
 
     @typed
     async def GetShardInfo(self, request: hakeeper_pb2.GetShardInfoRequest, context: Any) -> Any:
@@ -431,11 +499,52 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def GetClusterState(
         self, request: hakeeper_pb2.GetClusterStateRequest, context: Any
     ) -> Any:
-        state = hakeeper_pb2.ClusterState(cluster_id="fake", state="running")
+        state = hakeeper_pb2.ClusterState(
+            cluster_id="fake", state="running", revision=len(self.cluster.events)
+        )
         for store in self.cluster.stores:
             state.stores.add(store_id=store.name, client_address=store.address)
         state.shards.extend(self.cluster.shard_info(shard) for shard in sorted(self.cluster.logs))
         return state
+
+    @typed
+    async def Heartbeat(self, request: hakeeper_pb2.HeartbeatRequest, context: Any) -> Any:
+        if not self.cluster.hakeeper_ready:
+            raise NotReady("no leader")
+        if request.service_id in self.cluster.taken:
+            raise PermissionDenied(service=request.service_id)
+        if request.boot_id in self.cluster.old_boots:
+            raise StaleEpoch(holder=1)
+        self.cluster.beats.append(request)
+        for number in request.acked_commands:
+            self.cluster.orders.pop(number, None)
+        waiting = [self.cluster.orders[number] for number in sorted(self.cluster.orders)]
+        if request.replayed and not self.cluster.holds_for_services:
+            raise NotReady(cluster_version=1, needed=2)
+        return hakeeper_pb2.HeartbeatResponse(
+            commands=waiting, replayed=self.cluster.replayed_holds
+        )
+
+    @typed
+    async def WatchEvents(self, request: hakeeper_pb2.WatchEventsRequest, context: Any) -> None:
+        told, newest = self.cluster.events, len(self.cluster.events)
+        after = request.after if request.HasField("after") else newest
+        await context.write(hakeeper_pb2.WatchEventsResponse(revision=after))
+        while True:
+            if after < self.cluster.compacted:
+                raise EventsCompacted(oldest=self.cluster.compacted + 1)
+            if after < len(told):
+                after += 1
+                one = hakeeper_pb2.ClusterEvent(revision=after, kind=told[after - 1])
+                wanted = [one] if one.kind in (request.kinds or [one.kind]) else []
+                answer = hakeeper_pb2.WatchEventsResponse(events=wanted, revision=after)
+                await context.write(answer)
+            elif self.cluster.events_break:
+                break
+            else:
+                await asyncio.sleep(0.01)
+        self.cluster.events_break -= 1
+        raise NotReady("HAKeeper is silent")
 
     @typed
     async def CreateShard(self, request: hakeeper_pb2.CreateShardRequest, context: Any) -> Any:
@@ -444,6 +553,21 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             raise ShardExists(shard=shard)
         self.cluster.logs[shard] = FakeLog(shard)
         return hakeeper_pb2.CreateShardResponse(shard_id=shard)
+
+    @typed
+    async def SendServiceCommand(
+        self, request: hakeeper_pb2.SendServiceCommandRequest, context: Any
+    ) -> Any:
+        sent, orders = self.cluster.sent, self.cluster.orders
+        fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
+        if request.request_id not in sent:
+            number = sent[request.request_id] = len(sent) + 1
+            orders[number] = hakeeper_pb2.ServiceCommand(
+                id=number, kind=request.kind, payload=request.payload
+            )
+        if fault.lost == "after":
+            raise ConnectionLost
+        return hakeeper_pb2.SendServiceCommandResponse(command_id=sent[request.request_id])
 
     @typed
     async def AllocateIds(self, request: hakeeper_pb2.AllocateIdsRequest, context: Any) -> Any:

@@ -36,7 +36,7 @@ async def unsent(
     options = {**dict(channels.CHANNEL_OPTIONS), "grpc.min_reconnect_backoff_ms": 600_000}
     monkeypatch.setattr(channels, "CHANNEL_OPTIONS", tuple(options.items()))
     pool = ChannelPool(None)
-    stream = AppendStream(pool, silent_address, 1, Session(1, bytes(16)), 0, lambda acks: None)
+    stream = AppendStream(pool, silent_address, 1, Session(1, bytes(16)), 0, lambda *_: None)
     yield stream
     await stream.close()
     await pool.close()

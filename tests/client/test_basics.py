@@ -40,6 +40,24 @@ async def test_append_and_read(client: LogClient) -> None:
     assert result.blocks[-1].timestamp_us == 17
 
 
+async def test_acks_tell_how_much_redundancy_is_left(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"from a store that does not say")
+    assert not shard.redundancy.known
+    assert not shard.redundancy.degraded
+    assert shard.redundancy.more_failures == 0
+    for said, degraded, more in (((3, 3), False, 1), ((2, 3), True, 0), ((5, 5), False, 2)):
+        cluster.redundancy = said
+        await shard.append(b"a")
+        assert shard.redundancy == said
+        assert (shard.redundancy.degraded, shard.redundancy.more_failures) == (degraded, more)
+    cluster.redundancy = (0, 0)
+    await shard.append(b"a follower's store forwarded it")
+    assert shard.redundancy == (5, 5), "what was known stays"
+
+
 async def test_a_block_is_shown_from_the_lsn_asked_for(client: LogClient) -> None:
     shard = client.shard(1)
     await shard.append([b"a", b"b", b"c"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from logservice_client import SyncLogClient
 from logservice_wire.block import encode_block
-from logservice_wire.errors import InvalidArgument, Truncated
+from logservice_wire.errors import InvalidArgument, PermissionDenied, Truncated
+from logservice_wire.v1 import hakeeper_pb2
 
 from tests.client.fake_server import FakeCluster
 from tests.client.running_fake import running_fake
@@ -24,9 +27,10 @@ def test_every_call(cluster: FakeCluster) -> None:
     with SyncLogClient(cluster.endpoints) as client:
         shard_id = client.hakeeper.create_shard(name="all calls")
         shard = client.shard(shard_id)
-        assert shard.shard_id == shard_id
+        assert shard.shard_id == client.log(f"shard-{shard_id}").shard_id == shard_id
         assert shard.acquire_writer("me") == shard.writer_epoch == 1
         assert shard.append([b"a", b"b"]) == 1
+        assert not shard.redundancy.known, "the fake does not say"
         assert shard.append_block(encode_block([b"c"], 0), expected_lsn=3) == 3
         assert shard.read(2).records() == [b"b", b"c"]
         assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1, 3]
@@ -68,3 +72,34 @@ def test_a_follow_that_is_left_early_is_ended(cluster: FakeCluster) -> None:
 def test_arguments_are_checked_where_they_are_given() -> None:
     with pytest.raises(InvalidArgument):
         SyncLogClient("")
+
+
+def test_a_service_runs_until_it_or_the_client_is_closed(cluster: FakeCluster) -> None:
+    handled = threading.Event()
+    cluster.orders[7] = hakeeper_pb2.ServiceCommand(id=7, kind="k")
+    cluster.replayed_holds = [hakeeper_pb2.ReplayedHold(shard_id=1, lsn=4, held_lsn=5, first_lsn=1)]
+
+    def handler(command: hakeeper_pb2.ServiceCommand) -> None:
+        assert command.id == 7
+        handled.set()
+
+    with SyncLogClient(cluster.endpoints) as client:
+        service = client.hakeeper.service("tn-1", "tn", handler, address="a:1")
+        service.replayed(1, 4)
+        service.relabel({"zone": "z2"})
+        assert service.held(1, timeout=30) == 5
+        assert service.holds[1].lsn == 4
+        assert service.silent_s < 60
+        assert handled.wait(30)
+        service.forget(1)
+        with pytest.raises(InvalidArgument):
+            service.held(1)
+        service.close()
+        beats = len(cluster.beats)
+        cluster.taken.add("cn-1")
+        other = client.hakeeper.service("cn-1", "cn", handler)
+        wait([asyncio.run_coroutine_threadsafe(asyncio.wait([other._running]), client._loop)])
+        with pytest.raises(PermissionDenied):
+            other.close()
+        assert len(cluster.beats) == beats
+        client.hakeeper.service("tn-2", "tn", handler)

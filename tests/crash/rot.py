@@ -27,6 +27,7 @@ from pathlib import Path
 import click
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
+from logservice.clock import SystemClock
 from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.hakeeper.commands.replies import DirectoryEntry
 from logservice.ids import ReplicaId, ShardId, StoreId
@@ -113,7 +114,7 @@ def build(root: str) -> tuple[Script, Tree]:
         performer.perform(step)
     book = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {})
     book.update(STORES, members().encode())
-    AccessBook([Copy(Files(), f"{root}/{ACCESS}")]).update(5, GRANTS)
+    AccessBook([Copy(Files(), f"{root}/{ACCESS}")], SystemClock()).update(5, GRANTS)
     return made, tree_of(Path(root))
 
 
@@ -202,7 +203,7 @@ def _books(root: str, rot: Rot, *, changed: bool) -> bool:
     """A damaged book is empty: no store is sought at a wrong address, and no right is granted."""
     whole = {one.store: one.peer_address for one in STORES if one.peer_address}
     addresses = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {}).peer_addresses()
-    access = AccessBook([Copy(Files(), f"{root}/{ACCESS}")]).list
+    access = AccessBook([Copy(Files(), f"{root}/{ACCESS}")], SystemClock()).list
     gone = {BOOK: not addresses, ACCESS: not access.version}
     assert addresses in (whole, {}), rot
     for name, empty in gone.items():

@@ -29,7 +29,7 @@ from logservice.logdb.format.record import (
 )
 from logservice.logdb.format.segment import SegmentVersionError, decode_segment_header
 from logservice.logdb.format.segment_scan import scan_segment
-from logservice.logdb.io.data_directory import FORMAT_VERSION, Identity
+from logservice.logdb.io.data_directory import Identity
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.read.entry_read import EntryRead
@@ -114,7 +114,7 @@ RECORDS = tuple(
     for at in range(64, len(WRITTEN.data), 8)
     if WRITTEN.data[at : at + 3] == b"GR\x01"
 )
-IDENTITY = Identity(ClusterId("c"), StoreId("s1"), Incarnation(77), FORMAT_VERSION, 5, 9).encode()
+IDENTITY = Identity(ClusterId("c"), StoreId("s1"), Incarnation(77), 2, 5, 9).encode()
 SNAPSHOT = installed(9, state=b"state" * 20).snapshot.encode()
 HELLO = control.Hello(
     1,

@@ -15,14 +15,37 @@ from typing import Any, cast
 import msgspec
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2
 
-from logservice.config import LimitsSection
+from logservice.clock import ManualClock
+from logservice.config import BootstrapSection, HAKeeperSection, LimitsSection
 from logservice.hakeeper.answers.views import ClusterView, cluster_view
+from logservice.hakeeper.commands.cluster_events import ClusterEvent
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder
 from logservice.hakeeper.repair.bootstrap import initial_membership
-from logservice.hakeeper.state import Operator, Repair, ShardState, State, StoreState
-from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term, Tick
+from logservice.hakeeper.state import (
+    Operator,
+    Repair,
+    Replayed,
+    ServiceState,
+    ShardState,
+    State,
+    StoreState,
+)
+from logservice.ids import (
+    NO_REPLICA,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+    Tick,
+)
 from logservice.membership import Member, Membership
+from logservice.nodehost.agent.directory import Directory
+from logservice.nodehost.agent.lookups import Lookups
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.raft.ready import Role
@@ -177,6 +200,19 @@ def state() -> State:
     )
     found.stores = {StoreId(STORES[place - 1]): _store(place) for place in (1, 2, 3)}
     found.shards = shards
+    found.services = {
+        "log-reader": ServiceState(
+            "log-reader",
+            "cn",
+            "cn-1:7000",
+            {"zone": "z1"},
+            9990,
+            [QueuedCommand(31, 0, Term(4), ServiceOrder("flush", b"now"))],
+            "owner-c",
+            {ShardId(1): Replayed(Lsn(2100), Index(3), 9000)},
+        ),
+        "tables": ServiceState("tables", "tn", "tn-1:7000", {}, 9950),
+    }
     return found
 
 
@@ -198,7 +234,8 @@ class _Parts:
             if place == 2
             else []
         )
-        self.heartbeats = SimpleNamespace(last_success_s=995.0)
+        self.heartbeats = SimpleNamespace(last_success_s=995.0, turned_away="")
+        self.directory = SimpleNamespace(index=88, age_s=lambda: 0.75)
         self.bootstrapper = SimpleNamespace(refused="", waiting="")
         self.comparer = SimpleNamespace(undecided=(), pass_shards=12, pass_shards_done=5)
         alarm = SimpleNamespace(
@@ -217,6 +254,7 @@ class _Parts:
             halts=SimpleNamespace(all=lambda: halted),
             stale_lookup=self._log_status,
             refusals=SimpleNamespace(counts={"stranger": 3}),
+            limits=SimpleNamespace(delayed=4),
             requests=SimpleNamespace(refused={("shard.append", "member"): 6}),
         )
 
@@ -262,13 +300,20 @@ class _Clock:
         return 1_700_000_000_000_000
 
 
-def store_status(place: int) -> StoreStatus:
+def store_status(place: int, turned_away: str = "") -> StoreStatus:
     """The status that a store's reporter makes; this file sets directories and a few other
-    fields.
+    fields. `turned_away`: why HAKeeper takes no heartbeat of the store.
     """
     name = STORES[place - 1]
     reporter = StatusReporter(
-        cast(Any, SimpleNamespace(store=SimpleNamespace(store_id=name, cluster_id="prod"))),
+        cast(
+            Any,
+            SimpleNamespace(
+                store=SimpleNamespace(store_id=name, cluster_id="prod"),
+                bootstrap=BootstrapSection(hakeeper_members=[]),
+                hakeeper=HAKeeperSection(store_timeout_s=30),
+            ),
+        ),
         EventRing(10),
         lambda: {"Append/FENCED": 2},
         cast(Any, _Clock()),
@@ -277,7 +322,9 @@ def store_status(place: int) -> StoreStatus:
     reporter.peer_address = f"{name}.peer:1"
     reporter.admin_address = f"{name}.admin:3"
     reporter.set_phase("serving")
-    reporter.attach(cast(Any, _Parts(place)), TransportStats, None, lambda: ("ballast is gone",))
+    parts = _Parts(place)
+    parts.heartbeats.turned_away = turned_away
+    reporter.attach(cast(Any, parts), TransportStats, None, lambda: ("ballast is gone",))
     made = reporter.status()
     healthy = directory(path=f"/{name}/a", incarnation=10 * place)
     return msgspec.structs.replace(
@@ -305,7 +352,11 @@ def report(*, hakeeper: bool = True) -> ClusterReport:
     word = HAKeeperAnswer(
         view(), 0.25 if hakeeper else 9.0, "" if hakeeper else "no majority", 0.125
     )
-    return build(word, words, store_status(1))
+    events = (
+        ClusterEvent(6, Tick(1200), "store-down", store="s3"),
+        ClusterEvent(7, Tick(1234), "leader", ShardId(1), 101, "s1", "term 3"),
+    )
+    return build(word, words, store_status(1), events)
 
 
 class _Hearing:
@@ -324,16 +375,23 @@ class _Hearing:
 _CONTEXT = cast(Any, SimpleNamespace(time_remaining=lambda: None))
 
 
+def _service() -> HAKeeperService:
+    hearing = cast(Any, _Hearing())
+    nothing = Directory((), ManualClock())
+    lookups = Lookups(hearing, nothing, lambda _: "", lambda _: NO_REPLICA)
+    return HAKeeperService(hearing, lookups, LimitsSection(), cast(Any, None), str)
+
+
 def cluster_state() -> hakeeper_pb2.ClusterState:
     """The answer of GetClusterState."""
-    service = HAKeeperService(cast(Any, _Hearing()), LimitsSection(), cast(Any, None), str)
+    service = _service()
     request = hakeeper_pb2.GetClusterStateRequest()
     return cast(hakeeper_pb2.ClusterState, asyncio.run(service.GetClusterState(request, _CONTEXT)))
 
 
 def shard_info(shard: int) -> hakeeper_pb2.ShardInfo:
     """The answer of GetShardInfo."""
-    service = HAKeeperService(cast(Any, _Hearing()), LimitsSection(), cast(Any, None), str)
+    service = _service()
     request = hakeeper_pb2.GetShardInfoRequest(shard_id=shard)
     return cast(hakeeper_pb2.ShardInfo, asyncio.run(service.GetShardInfo(request, _CONTEXT)))
 

@@ -36,7 +36,7 @@ from tests.documents import picture
 data = data_directory
 GOLDEN = Path(__file__).with_name("golden")
 
-API = ("store", "cluster", "stores", "shards", "operators")
+API = ("store", "cluster", "stores", "shards", "operators", "services", "events")
 
 
 def api(path: str, place: int = 1, *, hakeeper: bool = True) -> bytes:
@@ -64,6 +64,10 @@ WRITE = False
 @pytest.mark.parametrize("part", API)
 def test_the_api(part: str) -> None:
     check(f"api-{part}", api(f"/api/v1/{part}"))
+
+
+def test_the_shards_that_a_page_shows() -> None:
+    check("api-shards-page", api("/api/v1/shards/page"))
 
 
 def test_the_api_of_a_store_with_a_failed_directory() -> None:
@@ -95,6 +99,22 @@ READ = log_pb2.ReadResponse(
             block=encode_block([b"one", b"\xff\x00"], timestamp_us=1),
         ),
         log_pb2.LogBlock(first_lsn=13, record_count=2, term=3, gap="GAP_REASON_FENCED"),
+    ],
+)
+
+
+EVENTS = hakeeper_pb2.WatchEventsResponse(
+    revision=picture.view().revision,
+    events=[
+        hakeeper_pb2.ClusterEvent(
+            revision=picture.view().revision,
+            tick=1234,
+            kind="leader",
+            shard_id=1,
+            replica_id=101,
+            store="s1",
+            text="term 3",
+        )
     ],
 )
 
@@ -144,14 +164,52 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "GetClusterState": picture.cluster_state,
     "AllocateIds": lambda: hakeeper_pb2.AllocateIdsResponse(first=88),
     "CreateShard": lambda: hakeeper_pb2.CreateShardResponse(shard_id=3),
+    "ListShards": lambda: hakeeper_pb2.ListShardsResponse(shards=[picture.shard_info(1)]),
+    "ResolveShard": lambda: picture.shard_info(1),
+    "ChangeShard": lambda: hakeeper_pb2.ChangeShardResponse(revision=4),
+    "CloseShard": lambda: log_pb2.CloseShardResponse(
+        position=POSITION, end_lsn=51, closed_index=91
+    ),
+    "DeleteShard": hakeeper_pb2.DeleteShardResponse,
     "GetAccessList": lambda: hakeeper_pb2.AccessList(
         version=6,
         version_here=5,
         grants=[hakeeper_pb2.AccessGrant(identity="i", scope="shard/1", roles=["append", "read"])],
+        stores=[
+            hakeeper_pb2.StoreAccess(store_id="s1", version=6),
+            hakeeper_pb2.StoreAccess(store_id="s2", version=5),
+        ],
     ),
     "ChangeAccess": lambda: hakeeper_pb2.ChangeAccessResponse(version=7),
     "AdmitStore": hakeeper_pb2.AdmitStoreResponse,
     "SetJoining": hakeeper_pb2.SetJoiningResponse,
+    "SendServiceCommand": lambda: hakeeper_pb2.SendServiceCommandResponse(command_id=9),
+    "SetServiceState": hakeeper_pb2.SetServiceStateResponse,
+    "SetStoreMode": hakeeper_pb2.SetStoreModeResponse,
+    "SetRepair": lambda: hakeeper_pb2.SetRepairResponse(until_tick=700),
+    "ForgetStore": hakeeper_pb2.ForgetStoreResponse,
+    "MoveReplica": lambda: hakeeper_pb2.MoveReplicaResponse(wish_id=3),
+    "CancelWish": hakeeper_pb2.CancelWishResponse,
+    "CancelOperator": hakeeper_pb2.CancelOperatorResponse,
+    "SetLeader": lambda: hakeeper_pb2.SetLeaderResponse(until_tick=700),
+    "ChangeSettings": hakeeper_pb2.ChangeSettingsResponse,
+    "CheckImpact": lambda: hakeeper_pb2.Impact(
+        shards=2,
+        replicas=3,
+        leaders=1,
+        findings=[
+            hakeeper_pb2.ImpactFinding(kind="quorum", shard_id=1, text="shard 1 would stop"),
+            hakeeper_pb2.ImpactFinding(kind="capacity", shard_id=-1, text="too many bytes"),
+        ],
+    ),
+    "Rebalance": hakeeper_pb2.RebalanceResponse,
+    "PlanBalance": lambda: hakeeper_pb2.BalancePlan(
+        moves=[hakeeper_pb2.BalanceMove(shard_id=1, from_store="s1", to_store="s3", why="5 and 1")],
+        hand_overs=[hakeeper_pb2.BalanceMove(shard_id=2, from_store="s1", to_store="s2", why="3")],
+        more=True,
+        waits="shard 2 is not whole",
+    ),
+    "RaiseClusterVersion": lambda: hakeeper_pb2.RaiseClusterVersionResponse(cluster_version=2),
     "GetStoreStatus": lambda: picture.store_answer(2),
     "GetClusterReport": lambda: admin_pb2.ClusterReport(json=to_json(picture.report())),
     "TransferLeader": lambda: admin_pb2.TransferLeaderResponse(leader_store="s2"),
@@ -174,24 +232,32 @@ class Server(grpc.GenericRpcHandler):
                 log_pb2.AppendStreamRequest.FromString,
                 **dump,
             )
+        if name == "WatchEvents":
+            return grpc.unary_stream_rpc_method_handler(
+                lambda request, context: iter([EVENTS]), **dump
+            )
         if name == "Follow":
             return grpc.unary_stream_rpc_method_handler(
                 lambda request, context: iter([READ]), **dump
             )
         return grpc.unary_unary_rpc_method_handler(
-            lambda request, context: self._answer(name, context), **dump
+            lambda request, context: self._answer(name, request, context), **dump
         )
 
-    def _answer(self, name: str, context: grpc.ServicerContext) -> Message:
+    def _answer(self, name: str, request: bytes, context: grpc.ServicerContext) -> Message:
+        fresh = name == "GetClusterState"
+        if name == "GetShardInfo":
+            fresh = hakeeper_pb2.GetShardInfoRequest.FromString(request).fresh
+        if self.silent and fresh:
+            details = to_status_details(NotReady("no leader"))
+            context.set_trailing_metadata(((STATUS_DETAILS_KEY, details),))
+            context.abort(grpc.StatusCode.UNAVAILABLE, "no leader")
         if name == "GetShardInfo":
             info = picture.shard_info(1)
             info.leader_address = self.address
             info.client_addresses[:] = [self.address]
+            info.directory_index, info.directory_age_ms = (88, 7500) if self.silent else (0, 0)
             return info
-        if self.silent and name == "GetClusterState":
-            details = to_status_details(NotReady("no leader"))
-            context.set_trailing_metadata(((STATUS_DETAILS_KEY, details),))
-            context.abort(grpc.StatusCode.UNAVAILABLE, "no leader")
         return ANSWERS[name]()
 
 
@@ -233,16 +299,53 @@ COMMANDS = {
     "timestamps": ("timestamps", 1, 3),
     "transfer": ("transfer", 1),
     "shard-create": ("shard", "create"),
+    "shard-list": ("shard", "list", "--state", "open"),
+    "shard-show": ("shard", "show", 1),
+    "shard-resolve": ("shard", "resolve", "orders"),
+    "shard-set": ("shard", "set", 1, "--protect"),
+    "shard-close": ("shard", "close", 1),
+    "shard-delete": ("shard", "delete", 1, "--name", "orders", "--no-wait"),
     "shards": ("shards",),
     "stores": ("stores",),
     "store": ("store", "ADDRESS"),
     "admit": ("admit", "s4", "--hakeeper"),
     "joining": ("joining", "by-verb"),
+    "stores-drain": ("stores", "drain", "s2"),
+    "stores-undrain": ("stores", "undrain", "s2"),
+    "stores-read-only": ("stores", "read-only", "s2"),
+    "stores-read-write": ("stores", "read-write", "s2"),
+    "stores-forget": ("stores", "forget", "s2"),
+    "stores-list": ("stores", "list"),
+    "operators": ("operators",),
+    "operators-list": ("operators", "list"),
+    "operators-cancel": ("operators", "cancel", 7),
+    "cluster-settings": ("cluster", "settings"),
+    "cluster-set": ("cluster", "set", "--store-timeout", 60),
+    "cluster-phase": ("cluster", "phase"),
+    "cluster-repair-off": ("cluster", "repair-off", "s2", "--for", 60, "--reason", "a board"),
+    "cluster-repair-on": ("cluster", "repair-on", "s2"),
+    "shard-move": ("shard", "move", 1, "s1", "s2"),
+    "shard-add-replica": ("shard", "add-replica", 1, "s2"),
+    "shard-remove-replica": ("shard", "remove-replica", 1, "s2"),
+    "shard-wishes": ("shard", "wishes"),
+    "shard-cancel": ("shard", "cancel", 3),
+    "shard-pin": ("shard", "pin", 1, "s2", "--for", 60),
+    "shard-unpin": ("shard", "unpin", 1),
+    "cluster-zones": ("cluster", "zones"),
+    "cluster-rebalance": ("cluster", "rebalance"),
+    "upgrade-raise": ("upgrade", "raise"),
     "acl-grant": ("acl", "grant", "i", "shard/1", "append"),
     "acl-revoke": ("acl", "revoke", "i", "shard/1", "append"),
     "acl-list": ("acl", "list"),
     "top": ("top",),
     "ids": ("ids", 3),
+    "events": ("events",),
+    "services": ("services",),
+    "services-list": ("services", "list"),
+    "services-order": ("services", "order", "cn-1", "reload"),
+    "services-drain": ("services", "drain", "cn-1"),
+    "services-undrain": ("services", "undrain", "cn-1"),
+    "services-replayed": ("services", "replayed"),
 }
 
 
@@ -262,6 +365,18 @@ def test_logctl_repairs(server: Server, capfd: pytest.CaptureFixture[str]) -> No
     check("logctl-repairs", ctl(server, capfd, "repairs", code=exit_codes.NEGATIVE))
 
 
+def test_logctl_stores_impact(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """What it would cost is a finding."""
+    found = ctl(server, capfd, "stores", "impact", "s1", "s2", code=exit_codes.NEGATIVE)
+    check("logctl-stores-impact", found)
+
+
+def test_logctl_upgrade_status(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """The stores of the picture know the first version only."""
+    found = ctl(server, capfd, "upgrade", "status", code=exit_codes.NEGATIVE)
+    check("logctl-upgrade-status", found)
+
+
 def test_logctl_doctor(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     found = ctl(server, capfd, "doctor", code=exit_codes.NEGATIVE)
     assert server.address.encode() not in found
@@ -277,9 +392,51 @@ def test_logctl_while_hakeeper_is_silent(
     check(f"logctl-{name}-silent", found)
 
 
+def test_logctl_waits_for_a_rebalance_that_has_begun_everything(
+    server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is under way is no more to be begun, and it is not done either."""
+    plans = iter(
+        [
+            hakeeper_pb2.BalancePlan(replicas_wished=True),
+            hakeeper_pb2.BalancePlan(replicas_wished=True),
+            hakeeper_pb2.BalancePlan(),
+        ]
+    )
+    monkeypatch.setitem(ANSWERS, "PlanBalance", lambda: next(plans))
+    argv = ["program", "--endpoints", server.address, "cluster", "rebalance", "--wait", "20s"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as caught:
+        exit_codes.run(logctl, "program")
+    assert caught.value.code == 0
+    [line] = capfd.readouterr().err.splitlines()
+    assert line == "nothing is left to begin; HAKeeper ends it when what is under way is done"
+
+
+def test_logctl_shows_a_shard_while_hakeeper_is_silent(
+    server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a store's copy, which has no policy and no labels: none are shown, not wrong ones."""
+    monkeypatch.setattr(server, "silent", True)
+    argv = ["program", "--endpoints", server.address, "--timeout", "2", "shard", "show", "1"]
+    monkeypatch.setattr(sys, "argv", [*argv, "-o", "json"])
+    with pytest.raises(SystemExit) as caught:
+        exit_codes.run(logctl, "program")
+    shown = capfd.readouterr()
+    assert caught.value.code == 0
+    assert shown.err == "HAKeeper does not answer; as a store knew it 8 s ago\n"
+    check("logctl-shard-show-silent", shown.out.encode())
+
+
 def test_every_command_of_logctl_is_here() -> None:
-    named = {f"logctl {name.replace('-', ' ')}" for name in COMMANDS}
-    assert set(LEAVES) - named == {"logctl repairs", "logctl doctor"}
+    lines = [" ".join(map(str, ("logctl", *words, ""))) for words in COMMANDS.values()]
+    others = {path for path in LEAVES if not any(line.startswith(f"{path} ") for line in lines)}
+    assert others == {
+        "logctl repairs",
+        "logctl doctor",
+        "logctl stores impact",
+        "logctl upgrade status",
+    }
 
 
 # --- logservice -----------------------------------------------------------------------------------

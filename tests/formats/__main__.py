@@ -13,12 +13,11 @@ from tests.formats.form import write_golden
 def main() -> None:
     """Write the missing files and print their names."""
     for one in FORMATS:
-        if not one.path.exists():
-            one.path.parent.mkdir(exist_ok=True)
-            write_golden(
-                one.path, {sample.name: sample.encode(sample.value) for sample in one.samples}
-            )
-            print(one.path.name)
+        for path, samples in one.golden().items():
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                write_golden(path, {sample.name: sample.encode(sample.value) for sample in samples})
+                print(path.name)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from logservice_wire import block as block_module
 from logservice_wire.block import Block, encode_block, validate_block
 from logservice_wire.errors import CorruptBlock, Reason
 
-from logservice import config_change, envelope, membership, snapshot
+from logservice import config_change, envelope, membership, snapshot, versions
 from logservice.config_change import ChangeCorrupt, ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, EnvelopeCorrupt, ProposalId
@@ -275,6 +275,12 @@ def _log_state() -> LogState:
     )
 
 
+def _closed_log_state() -> LogState:
+    state = _log_state()
+    state.closed_index, state.closed_lsn = Index(39), Lsn(1_001)
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -296,6 +302,8 @@ def _show_log_state(state: LogState) -> Any:
         state.writer_holder,
         state.writer_owner,
         state.next_timestamp,
+        state.closed_index,
+        state.closed_lsn,
         state.holds,
         rows,
         state.rejected,
@@ -407,23 +415,25 @@ RECORD = Format(
 
 IDENTITY = Format(
     name="identity",
-    version=data_directory.FORMAT_VERSION,
-    constant="logservice.logdb.io.data_directory:FORMAT_VERSION",
+    version=versions.WRITTEN[data_directory.FORMAT][versions.FIRST],
+    constant="",
     document="logservice/logdb/io/data_directory.py",
-    samples=(
+    samples=tuple(
         Sample(
             name="identity file",
             value=Identity(
                 cluster_id=ClusterId("c1"),
                 store_id=StoreId("stör-1"),
                 incarnation=Incarnation(INCARNATION),
-                format_version=data_directory.FORMAT_VERSION,
+                format_version=format_version,
                 hard_bounds=0xDEADBEEF,
                 inode=4711,
             ),
             encode=Identity.encode,
             decode=Identity.decode,
-        ),
+            since=since,
+        )
+        for since, format_version in versions.WRITTEN[data_directory.FORMAT].items()
     ),
 )
 
@@ -459,8 +469,8 @@ SNAPSHOTS = Format(
 
 LOG_STATE = Format(
     name="log-state",
-    version=snapshot_codec._VERSION,
-    constant="logservice.rsm.snapshot_codec:_VERSION",
+    version=snapshot_codec._OPEN,
+    constant="",
     document="logservice/rsm/snapshot_codec.py",
     samples=(
         Sample(
@@ -469,6 +479,14 @@ LOG_STATE = Format(
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,
+        ),
+        Sample(
+            name="closed",
+            value=_closed_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
         ),
     ),
     error=SnapshotCorrupt,
@@ -479,8 +497,12 @@ COMMAND = Format(
     version=commands._VERSION,
     constant="logservice.rsm.commands:_VERSION",
     document="logservice/rsm/commands.py",
-    samples=tuple(
-        Sample(command.tag.name, command, commands.encode, commands.decode) for command in _COMMANDS
+    samples=(
+        *(
+            Sample(command.tag.name, command, commands.encode, commands.decode)
+            for command in _COMMANDS
+        ),
+        Sample("CLOSE", commands.Close(APP), commands.encode, commands.decode, since=2),
     ),
     error=CommandMalformed,
 )

@@ -11,6 +11,7 @@ from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader
 from logservice.config_change import ChangeKind
 from logservice.hakeeper import state
 from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers.directory import DirectoryRow
 from logservice.hakeeper.answers.queries import QueryCorrupt
 from logservice.hakeeper.answers.views import (
     AccessView,
@@ -62,7 +63,7 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.nodehost.agent import access_book, address_book, bootstrap
+from logservice.nodehost.agent import access_book, address_book, bootstrap, directory
 from logservice.nodehost.hearing import vouching
 from logservice.nodehost.integrity import digests, repair
 from logservice.nodehost.peers.applied import APPLIED_ARRAY, APPLIED_FIXED
@@ -87,6 +88,7 @@ SHARD = ShardId(3)
 HERE = ReplicaId(1)
 THERE = ReplicaId(9)
 
+_ROW = DirectoryRow(SHARD, 66, "wal", "open", 3, b"membership")
 _GRANT = AccessGrant("spiffe://c1/client/db", "shard:3", ("APPEND", "READ"))
 _DIRECTORY = DirectoryReport(Incarnation(11), 5, 6, "EIO", "/var/lib/logservice", True)
 _REPLICA = ReplicaReport(
@@ -546,8 +548,8 @@ _ASKED = vouching.Asked(shard=5, replica=1025, asker=1024, term=7, who=1026)
 FORMATS = (
     Format(
         name="hakeeper-proposal",
-        version=proposals._VERSION[0],
-        constant="logservice.hakeeper.commands.proposals:_VERSION",
+        version=proposals._VERSIONS[1][0],
+        constant="",
         document="logservice/hakeeper/commands/proposals.py",
         samples=tuple(
             Sample(name, proposal, proposals.encode, proposals.decode)
@@ -557,8 +559,8 @@ FORMATS = (
     ),
     Format(
         name="hakeeper-reply",
-        version=replies._VERSION[0],
-        constant="logservice.hakeeper.commands.replies:_VERSION",
+        version=replies._VERSIONS[1][0],
+        constant="",
         document="logservice/hakeeper/commands/replies.py",
         samples=(Sample("everything", _REPLY, replies.encode, replies.decode),),
         error=ReplyCorrupt,
@@ -574,7 +576,13 @@ FORMATS = (
                 for one in _QUERIES
             ),
             *(
-                Sample(f"answer: {name}", answer, queries.encode_answer, _answer_of(query))
+                Sample(
+                    f"answer: {name}",
+                    answer,
+                    queries.encode_answer,
+                    _answer_of(query),
+                    grows=True,
+                )
                 for name, query, answer in _ANSWERS
             ),
         ),
@@ -582,8 +590,8 @@ FORMATS = (
     ),
     Format(
         name="hakeeper-state",
-        version=state._VERSION[0],
-        constant="logservice.hakeeper.state:_VERSION",
+        version=state._VERSIONS[1][0],
+        constant="",
         document="logservice/hakeeper/state.py",
         samples=(Sample("everything", _state(), state.save, state.load),),
         error=SnapshotCorrupt,
@@ -633,6 +641,21 @@ FORMATS = (
                 value=access_book._Page(3, (_GRANT,)),
                 encode=access_book._FORM.encode,
                 decode=access_book._FORM.decode,
+            ),
+        ),
+    ),
+    Format(
+        name="directory",
+        version=directory._VERSION[0],
+        constant="logservice.nodehost.agent.directory:_VERSION",
+        document="logservice/nodehost/agent/directory.py",
+        samples=(
+            Sample(
+                name="one log",
+                value=directory._Page(70, 3, 1_700_000_000_000_000, (_ROW,)),
+                encode=directory._FORM.encode,
+                decode=directory._FORM.decode,
+                since=2,
             ),
         ),
     ),

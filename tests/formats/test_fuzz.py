@@ -49,11 +49,11 @@ TRIED = [one for one in FORMATS if one.name not in ELSEWHERE]
 
 def decoders(one: Format) -> dict[Decode, list[bytes]]:
     """The decoders of a format, with good bytes for each."""
-    golden = read_golden(one.path)
     found: dict[Decode, list[bytes]] = {}
     for sample in one.samples:
         if sample.decode is not peer_formats._decode_message:
-            found.setdefault(sample.decode, []).append(golden[sample.name])
+            data = read_golden(one.path(sample))[sample.name]
+            found.setdefault(sample.decode, []).append(data)
     return found
 
 
@@ -82,7 +82,7 @@ def test_any_bytes_are_a_value_or_the_typed_error(one: Format) -> None:
     errors: tuple[type[Exception], ...] = (one.error,) if one.error else ()
     if one.name == "peer-protocol":
         errors += PEER_ERRORS
-    every = list(read_golden(one.path).values())
+    every = [data for good in decoders(one).values() for data in good]
     for decode, good in decoders(one).items():
         refused = 0
         for data in inputs(one.name, good, every):

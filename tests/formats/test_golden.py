@@ -8,13 +8,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from logservice_wire.errors import WrongCluster
 
-from logservice.ids import ClusterId, StoreId
+from logservice import versions
+from logservice.hakeeper import state
+from logservice.hakeeper.commands import proposals, replies
+from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.logdb.io.data_directory import IDENTITY_NAME, DataDirectory, Identity
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.transport.wire import control
+from logservice.rsm import snapshot_codec
 from tests.formats.catalogue import FORMATS
 from tests.formats.form import GOLDEN, Format, Sample, read_golden, same
 from tests.tidy.source_tree import ROOT, python_files
@@ -25,31 +30,61 @@ SAMPLES = [
     for one in FORMATS
     for sample in one.samples
 ]
-NO_FORMAT = frozenset({"logservice.server.version"})
+NO_FORMAT = frozenset({"logservice.server.version", "logservice_wire.rpcs"})
 """Modules with a version that is not the version of a byte format."""
 
 
 def golden_files() -> Iterator[tuple[str, int, Path]]:
     for path in sorted(GOLDEN.iterdir()):
-        match = re.fullmatch(r"([a-z-]+)-v([0-9]+)\.hex", path.name)
+        match = re.fullmatch(r"([a-z-]+)-v([0-9]+)(-c[0-9]+)?\.hex", path.name)
         assert match is not None, f"{path.name} is not named by a format and its version"
         yield match[1], int(match[2]), path
 
 
 @pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.name)
-def test_every_format_has_a_golden_file(one: Format) -> None:
-    assert one.path.exists(), "run `python -m tests.formats`"
-    assert list(read_golden(one.path)) == [sample.name for sample in one.samples], (
-        "what is in a golden file stays; a new sample means a new version"
-    )
+def test_every_format_has_golden_files(one: Format) -> None:
+    for path, samples in one.golden().items():
+        assert path.exists(), "run `python -m tests.formats`"
+        assert list(read_golden(path)) == [sample.name for sample in samples], (
+            "what is in a golden file stays; a new sample belongs to the newest cluster version"
+        )
+
+
+def test_what_is_written_at_each_cluster_version_is_stated_once() -> None:
+    """`versions.WRITTEN` has the formats that differ between cluster versions, and only those."""
+    for name, written in versions.WRITTEN.items():
+        assert list(written) == list(range(versions.FIRST, versions.NEWEST + 1))
+        assert written[versions.FIRST] == BY_NAME[name].version
+    forms = {
+        "hakeeper-proposal": proposals._VERSIONS,
+        "hakeeper-reply": replies._VERSIONS,
+        "hakeeper-state": state._VERSIONS,
+    }
+    for name, numbers in forms.items():
+        assert {at: byte[0] for at, byte in numbers.items()} == versions.WRITTEN[name]
+    assert versions.WRITTEN["log-state"] == snapshot_codec._VERSIONS
+
+
+def holds(present: object, golden: object) -> bool:
+    """Whether everything that the golden value says stands in the present one, too."""
+    if isinstance(golden, dict) and isinstance(present, dict):
+        return all(key in present and holds(present[key], golden[key]) for key in golden)
+    if isinstance(golden, list) and isinstance(present, list):
+        return len(golden) == len(present) and all(map(holds, present, golden))
+    return present == golden
 
 
 @pytest.mark.parametrize(("one", "sample"), SAMPLES)
 def test_golden_bytes_are_read_and_written_again(one: Format, sample: Sample) -> None:
-    data = read_golden(one.path)[sample.name]
+    data = read_golden(one.path(sample))[sample.name]
     decoded = sample.decode(data)
     assert sample.show(decoded) == sample.show(sample.value)
     advice = f"the bytes of {one.name} changed: give it another version, then `-m tests.formats`"
+    if sample.grows:
+        written = sample.encode(sample.value)
+        assert written[:1] == data[:1], advice
+        assert holds(msgspec.msgpack.decode(written[1:]), msgspec.msgpack.decode(data[1:])), advice
+        return
     assert sample.encode(sample.value) == data, advice
     if sample.show is same:
         assert sample.encode(decoded) == data
@@ -58,7 +93,7 @@ def test_golden_bytes_are_read_and_written_again(one: Format, sample: Sample) ->
 OLD = [
     pytest.param(BY_NAME[name], path, version, id=path.stem)
     for name, version, path in golden_files()
-    if version != BY_NAME[name].version and name not in ("peer-protocol", "identity")
+    if version not in BY_NAME[name].readable and name not in ("peer-protocol", "identity")
 ]
 
 
@@ -82,6 +117,20 @@ def test_a_directory_of_an_older_version_is_refused_when_it_is_opened(tmp_path: 
         )
     assert refused.value.metadata["field"] == "format_version"
     assert (tmp_path / IDENTITY_NAME).read_bytes() == data
+
+
+def test_a_directory_of_release_0_1_0_is_opened_and_stays_as_it_is(tmp_path: Path) -> None:
+    """Its hard bounds are those of cluster version 1, which nobody may change any more."""
+    (tmp_path / IDENTITY_NAME).touch()
+    inode = (tmp_path / IDENTITY_NAME).stat().st_ino
+    mine = Identity(ClusterId("c1"), StoreId("s1"), Incarnation(7), 2, 876778781, inode)
+    (tmp_path / IDENTITY_NAME).write_bytes(mine.encode())
+    opened = DataDirectory.open(
+        str(tmp_path), vfs=PosixVfs(), cluster_id=ClusterId("c1"), store_id=StoreId("s1")
+    )
+    assert opened.identity == mine == mine.of(versions.FIRST)
+    opened.close()
+    assert (tmp_path / IDENTITY_NAME).read_bytes() == mine.encode()
 
 
 def test_the_handshake_of_every_version_says_which_it_is() -> None:
@@ -129,7 +178,9 @@ def version_constants() -> dict[str, int]:
                 name = target.id if isinstance(target, ast.Name) else ""
                 if re.search(r"(^|_)(VERSION|PROTOCOL)$", name):
                     value = getattr(importlib.import_module(module), name)
-                    found[f"{module}:{name}"] = value[0] if isinstance(value, bytes) else value
+                    if isinstance(value, int | bytes):
+                        number = value[0] if isinstance(value, bytes) else value
+                        found[f"{module}:{name}"] = number
     return found
 
 
@@ -151,10 +202,19 @@ def test_every_document_of_a_format_has_a_golden_file() -> None:
 def test_the_list_of_formats_is_complete() -> None:
     """docs/formats/README.md has one row per format, with its present version."""
     text = (ROOT / "docs" / "formats" / "README.md").read_text()
-    rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9]+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9]+) \| [^0-9]", text, re.MULTILINE)
     assert {name: int(version) for name, version in rows} == {
         one.name: one.version for one in FORMATS
     }
+
+
+def test_the_list_of_what_changes_with_the_cluster_version_is_complete() -> None:
+    text = (ROOT / "docs" / "formats" / "README.md").read_text()
+    section = text.split("\n## Cluster versions\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9]+) \| ([0-9]+) \|$", section, re.MULTILINE)
+    assert {name: {1: int(first), 2: int(second)} for name, first, second in rows} == dict(
+        versions.WRITTEN
+    )
 
 
 def test_golden_files_belong_to_formats() -> None:

@@ -31,6 +31,7 @@ from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.repair.safety import voters_after
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import State
+from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,
@@ -44,6 +45,7 @@ from logservice.ids import (
 )
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.versions import KNOWN, ONLY_FIRST, VersionRange
 
 HEARTBEAT_TICKS = 10
 VIEW_TICKS = 3 * HEARTBEAT_TICKS
@@ -60,6 +62,8 @@ class Copy:
     running: bool = True
     halted: str = ""
     repairing: bool = False
+    stuck: bool = False
+    """It votes and stores entries, and applies none."""
     incarnation: Incarnation = Incarnation(0)
     """The data directory it is in; 0 is the store's first one."""
 
@@ -88,6 +92,9 @@ class Store:
     failed: dict[Incarnation, str] = field(default_factory=dict)
     unattributed_loss: tuple[Incarnation, ...] = ()
     """The directories in which the present process found a loss."""
+    versions: VersionRange = ONLY_FIRST
+    """What its program knows."""
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def directories(self) -> tuple[Incarnation, ...]:
@@ -99,28 +106,46 @@ class Store:
 
 @dataclass
 class ShardOracle:
-    """One shard as it really is: what HAKeeper's view is judged against."""
+    """One shard as it really is: what HAKeeper's view is judged against. closed: the index of its
+    Close and the LSN behind its last record.
+    """
 
     membership: Membership
     last: int = 1
     leader: ReplicaId = NO_REPLICA
     term: int = 1
     leave_at: int = 0
+    closed: tuple[Index, Lsn] = (Index(0), Lsn(0))
+    holds: int = 0
     changes: list[str] = field(default_factory=list)
 
 
 class Model:
     """The cluster. `run(ticks)` lets time pass; tests break the fields of `stores`."""
 
-    def __init__(self, stores: int = 3, *, timeout: int = 100, hosts: int = 0) -> None:
+    def __init__(
+        self,
+        stores: int = 3,
+        *,
+        timeout: int = 100,
+        hosts: int = 0,
+        versions: VersionRange = ONLY_FIRST,
+    ) -> None:
+        """`versions`: what the programs of all stores know; with KNOWN the cluster is born at the
+        newest cluster version.
+        """
+        self.versions = versions
         self.rsm = HAKeeperRsm()
         self.index = 1
         self.term = 1
         self.now = 0
         self.copy_speed = 5000
         self.drop_reply: Callable[[StoreId], bool] = lambda _: False
+        self.on_reply: Callable[[Store, replies.HeartbeatReply], None] = lambda *_: None
         self.stores: dict[StoreId, Store] = {}
         self.shards: dict[ShardId, ShardOracle] = {}
+        self.deaf: set[type] = set()
+        """Kinds of commands that are acknowledged and have no effect."""
         self.executions: list[tuple[StoreId, QueuedCommand]] = []
         self._were_running: dict[ShardId, set[ReplicaId]] = {}
         self._moved_at: dict[ShardId, int] = {}
@@ -138,7 +163,13 @@ class Model:
 
     def add_store(self, name: str, host: str = "") -> Store:
         number = len(self.stores) + 1
-        store = Store(StoreId(name), host, Incarnation(1000 + number), 10_000 + number)
+        store = Store(
+            StoreId(name),
+            host,
+            Incarnation(1000 + number),
+            10_000 + number,
+            versions=self.versions,
+        )
         self.stores[store.name] = store
         self._admit(store.name)
         return store
@@ -169,8 +200,11 @@ class Model:
         assert self.state.phase is Phase.RUNNING
 
     def propose(self, proposal: proposals.Proposal) -> Outcome:
+        return self.propose_bytes(proposals.encode(proposal, self.state.cluster_version))
+
+    def propose_bytes(self, command: bytes) -> Outcome:
         self.index += 1
-        payload = encode_command(ProposalId(7, self.index), proposals.encode(proposal))
+        payload = encode_command(ProposalId(7, self.index), command)
         entry = Entry(Term(self.term), Index(self.index), Lsn(1), 0, EntryKind.COMMAND, payload)
         [(proposal_id, outcome)] = self.rsm.update(entry)
         assert proposal_id == ProposalId(7, self.index)
@@ -188,6 +222,8 @@ class Model:
         store.reported.clear()
         store.results.clear()
         store.executed.clear()
+        for copy in store.copies.values():
+            copy.stuck = False
 
     def wipe(self, name: str) -> None:
         """Start the process again on an empty data directory."""
@@ -218,6 +254,13 @@ class Model:
             new if one == incarnation else one for one in store.directories
         )
         store.others = tuple(others)
+
+    def raise_version(self, version: int) -> None:
+        """Start every store with a program that knows the version, and raise the cluster to it."""
+        for store in self.stores.values():
+            store.versions = KNOWN
+        self.run(HEARTBEAT_TICKS + 1)
+        assert self.propose(proposals.RaiseVersion(version)) == Applied(value=version)
 
     def new_hakeeper_leader(self) -> None:
         """Go on in a new term with another replica of shard 0, recovered from a snapshot."""
@@ -317,7 +360,7 @@ class Model:
                     copy.applied = oracle.last
                 else:
                     copy.applied = min(oracle.last, copy.applied + self.copy_speed)
-                if copy.applied >= oracle.last - 100:
+                if copy.applied >= oracle.last - 100 and not copy.stuck:
                     copy.membership = oracle.membership
 
     def _enter(
@@ -351,9 +394,15 @@ class Model:
         )
         oracle.changes.append(what)
 
+    def _leader_is_stuck(self, oracle: ShardOracle, shard: ShardId) -> bool:
+        member = oracle.membership.member(oracle.leader)
+        return member is not None and self.stores[member.store_id].copies[shard].stuck
+
     def _change(self, command: ChangeMembership) -> CommandResult | None:
         oracle = self.shards[command.shard]
         if self.tolerance(command.shard) < 0:
+            return CommandResult(0, Reason.DEADLINE.value)
+        if self._leader_is_stuck(oracle, command.shard):
             return CommandResult(0, Reason.DEADLINE.value)
         old = oracle.membership
         if command.expected_epoch != old.change_epoch or old.joint:
@@ -386,6 +435,9 @@ class Model:
         after = self._tolerance(Membership(voters=voters), command.shard)
         # HAKeeper could not know what happened after the reports that its decision rests on.
         if self.now - self._moved_at[command.shard] > VIEW_TICKS:
+            wanted = self.state.shards[command.shard].wanted
+            if wanted <= len(voters) < len(old.voters):
+                before = min(before, wanted - (wanted // 2 + 1))
             assert min(after, self.tolerance(command.shard)) >= before, "G8: tolerance was lowered"
         # While a swap in place is joint, the leaving replica and its successor share a store.
         staying = {*voters, *oracle.membership.learners}
@@ -415,6 +467,7 @@ class Model:
             store.boot_id,
             store.sequence,
             store.base,
+            {**store.labels, **store.versions.labels()},
             replicas=tuple(
                 report
                 for shard, report in sorted(reports.items())
@@ -428,16 +481,27 @@ class Model:
             ),
             results=tuple(store.results),
             unattributed_loss=store.unattributed_loss,
+            stuck=tuple(
+                (shard, copy.replica)
+                for shard, copy in sorted(store.copies.items())
+                if copy.running and copy.stuck
+            ),
         )
         outcome = self.propose(beat)
         if lose_reply or self.drop_reply(store.name):
+            return
+        if isinstance(outcome, Rejected) and "joining" in outcome.metadata:
             return
         assert isinstance(outcome, Applied), outcome
         reply = replies.decode(outcome.data)
         assert reply.hakeeper == self.state.hakeeper_membership()
         store.results.clear()
         store.base = 0 if reply.need_full else store.sequence
+        self.on_reply(store, reply)
         store.reported = reports
+        for gone in reply.deleted:
+            assert is_deleted(self.state, gone), "a log that lives was removed"
+            store.copies.pop(gone, None)
         for queued in reply.commands:
             if queued.id not in store.executed:
                 store.executed.add(queued.id)
@@ -469,6 +533,9 @@ class Model:
             recently_active=tuple(replica for replica, _ in match),
             halted=copy.halted,
             repairing=copy.repairing,
+            closed_index=oracle.closed[0],
+            closed_lsn=oracle.closed[1],
+            holds=oracle.holds,
         )
 
     def execute(self, store: Store, queued: QueuedCommand) -> None:
@@ -489,7 +556,7 @@ class Model:
         else:
             assert isinstance(command, TransferLeader)
             oracle = self.shards[command.shard]
-            if command.target in self.running(command.shard):
+            if type(command) not in self.deaf and command.target in self.running(command.shard):
                 oracle.leader, oracle.term = command.target, oracle.term + 1
         reason = problem.reason if problem is not None else ""
         store.results.append(CommandResult(queued.id, reason))

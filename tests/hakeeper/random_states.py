@@ -1,13 +1,20 @@
 """Random states of HAKeeper. Most of them cannot be reached, but what may never happen may not
 happen in them either.
+
+`STATES` is how many of them each test of a rule looks at. A campaign looks at more:
+`LOGSERVICE_RANDOM_STATES=20000 python -m pytest tests/hakeeper`.
 """
 
 from __future__ import annotations
 
+import os
 import random
+from typing import Final
 
 from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.policy import LearnersIn, Policy, ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import (
     Operator,
@@ -17,6 +24,7 @@ from logservice.hakeeper.state import (
     StoreState,
 )
 from logservice.ids import (
+    HAKEEPER_SHARD,
     NO_REPLICA,
     Incarnation,
     Index,
@@ -27,13 +35,18 @@ from logservice.ids import (
 )
 from logservice.membership import Member, Membership
 
+STATES: Final = int(os.environ.get("LOGSERVICE_RANDOM_STATES", "5000"))
 TIMEOUT = 100
 NOW = 10_000
 
 
-def random_state(dice: random.Random) -> State:
+OF_THE_FIRST = (Repair.REPLACE, Repair.ADD, Repair.REMOVE, Repair.START, Repair.KILL)
+"""What operators were for at cluster version 1."""
+
+
+def random_state(dice: random.Random, version: int = 1) -> State:
     """A state with live and expired stores, shards in every shape, reports that lie, and operators
-    at any step.
+    at any step. From cluster version 2 on policies want learners, and some learners stand.
     """
     state = State(
         phase=dice.choice([Phase.RUNNING] * 5 + [Phase.COMMANDS_RECEIVED, Phase.BOOTSTRAPPING]),
@@ -43,6 +56,7 @@ def random_state(dice: random.Random) -> State:
         cluster_id="c",
         store_timeout_ticks=TIMEOUT,
         dirty=True,
+        cluster_version=version,
     )
     hosts = dice.choice([0, 0, 1, 2, 3])
     for number in range(dice.randrange(1, 8)):
@@ -55,7 +69,22 @@ def random_state(dice: random.Random) -> State:
         _reports(dice, state, store)
     for _ in range(dice.randrange(3)):
         _operator(dice, state)
+    if version > 1:
+        _wish_learners(dice, state)
     return state
+
+
+def _wish_learners(dice: random.Random, state: State) -> None:
+    for store in state.stores.values():
+        store.labels = {"zone": dice.choice("ab")} if dice.random() < 0.8 else {}
+        store.mode = dice.choice([StoreMode.OPEN] * 6 + [StoreMode.READ_ONLY, StoreMode.DRAINING])
+    for shard in state.shards.values():
+        if dice.random() < 0.7:
+            shard.wanted = len(shard.members.voters)
+        wanted = dice.sample(["", "a", "b", "c"], dice.choice([0, 1, 1, 2]))
+        learners = tuple(LearnersIn(zone, dice.choice([1, 1, 2])) for zone in sorted(wanted))
+        if shard.shard != HAKEEPER_SHARD:
+            shard.policy = Policy(dice.choice(list(ZoneRule)), learners=learners)
 
 
 def _store(dice: random.Random, number: int, hosts: int) -> StoreState:
@@ -99,7 +128,8 @@ def _shard(dice: random.Random, state: State, shard_id: ShardId) -> ShardState:
         members.append(_member(dice, state.next_replica_id, name))
         state.next_replica_id += 1
     ids = [member.replica_id for member in members]
-    voters = tuple(ids[: max(1, len(ids) - dice.randrange(2))])
+    most = 2 if state.cluster_version == 1 else 4
+    voters = tuple(ids[: max(1, len(ids) - dice.randrange(most))])
     learners = tuple(one for one in ids if one not in voters)
     outgoing: tuple[ReplicaId, ...] = ()
     if dice.random() < 0.15:
@@ -165,13 +195,14 @@ def _operator(dice: random.Random, state: State) -> None:
     members = shard.members
     if not members.members:
         return
-    kind = dice.choice(list(Repair))
+    kind = dice.choice(OF_THE_FIRST if state.cluster_version == 1 else list(Repair))
     old = dice.choice(members.members)
     new = dice.choice([*members.members, _member(dice, state.next_replica_id, StoreId("s0"))])
     if kind in (Repair.START, Repair.KILL):
         new, leaving = old, NO_REPLICA
     else:
-        leaving = NO_REPLICA if kind is Repair.ADD else old.replica_id
+        brings = kind in (Repair.ADD, Repair.LEARN, Repair.LEAD)
+        leaving = NO_REPLICA if brings else old.replica_id
     replica = leaving if kind is Repair.REMOVE else new.replica_id
     state.operators[state.next_operator_id] = Operator(
         state.next_operator_id,

@@ -7,11 +7,14 @@ from logservice_wire.errors import Reason
 
 from logservice import bounds
 from logservice.hakeeper import state
+from logservice.hakeeper.answers import queries, views
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.proposals import ChangeAccess
 from logservice.hakeeper.stores import access, heartbeats
 from logservice.ids import Incarnation, StoreId
 from logservice.outcome import Applied, Rejected
+from logservice.versions import KNOWN
+from tests.hakeeper.model import HEARTBEAT_TICKS, Model
 from tests.papers import uri
 
 ME, YOU = uri("client", "me"), uri("client", "you")
@@ -145,3 +148,40 @@ def test_texts_of_the_largest_size_pass_and_one_byte_more_does_not() -> None:
     for identity, scope in ((longest + "i", "*"), (ME, longest + "i")):
         with pytest.raises(proposals.ProposalCorrupt):
             proposals.decode(proposals.encode(ChangeAccess(identity, scope, ("read",))))
+
+
+def test_stores_say_which_list_is_in_force_there() -> None:
+    """From cluster version 2 on; before, nobody knows."""
+    model = Model(3, versions=KNOWN)
+    model.start()
+    found = model.rsm.lookup(queries.GetAccess())
+    assert isinstance(found, views.AccessView)
+    assert {(one.store_id, one.version) for one in found.stores} == {
+        ("s1", 0),
+        ("s2", 0),
+        ("s3", 0),
+    }
+    store = model.state.stores[StoreId("s2")]
+    model.propose(
+        proposals.StoreHeartbeat(
+            store.store,
+            store.host,
+            store.peer_address,
+            store.client_address,
+            store.directories,
+            store.boot_id,
+            store.sequence + 1,
+            store.sequence,
+            dict(store.labels),
+            access_version=7,
+        )
+    )
+    found = model.rsm.lookup(queries.GetAccess())
+    assert isinstance(found, views.AccessView)
+    assert {one.store_id: one.version for one in found.stores} == {"s1": 0, "s2": 7, "s3": 0}
+    assert max(one.ticks_since_heartbeat for one in found.stores) < 2 * HEARTBEAT_TICKS
+    older = Model(3)
+    older.start()
+    found = older.rsm.lookup(queries.GetAccess())
+    assert isinstance(found, views.AccessView)
+    assert found.stores == ()

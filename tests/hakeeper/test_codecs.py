@@ -85,7 +85,7 @@ PROPOSALS: list[proposals.Proposal] = [
     proposals.AckCommands("s1", (CommandResult(1),)),
 ]
 
-VERSION = proposals._VERSION
+VERSION = proposals._VERSIONS[1]
 
 
 class Machine:
@@ -273,7 +273,7 @@ def test_replies_round_trip_with_every_kind_of_command() -> None:
         MEMBERSHIP,
     )
     assert replies.decode(replies.encode(reply)) == reply
-    for data in (b"", replies._VERSION, b"\x07abc", replies.encode(reply)[:-1]):
+    for data in (b"", replies._VERSIONS[1], b"\x07abc", replies.encode(reply)[:-1]):
         with pytest.raises(replies.ReplyCorrupt):
             replies.decode(data)
 

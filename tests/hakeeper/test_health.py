@@ -17,6 +17,8 @@ from logservice.membership import Member, Membership
 
 ONE = ShardId(1)
 NOW, TIMEOUT = 1000, 100
+NEW = ShardState(ShardId(99), "new", 3, NOW)
+"""A shard that is not born yet."""
 
 
 def store(number: int, *, silent: int = 0, host: str = "", live_since: int = 0) -> StoreState:
@@ -196,7 +198,8 @@ def test_tolerance(
 
 
 def chosen(state: State, shard: ShardState | None, count: int, leaving: str = "") -> list[str]:
-    return [one.store for one in Placement(state).choose(shard, count, StoreId(leaving))]
+    found = Placement(state).choose(shard or NEW, count, StoreId(leaving))
+    return [one.store for one in found]
 
 
 def test_spare_stores_host_no_member() -> None:
@@ -248,7 +251,7 @@ def test_every_choice_counts_for_the_next_one() -> None:
     placement = Placement(state)
     names = []
     for number in range(4):
-        [one] = placement.choose(None, 1)
+        [one] = placement.choose(NEW, 1)
         placement.take(ShardId(100 + number), one.store, placement.directory(one))
         names.append(one.store)
     assert names == ["s4", "s5", "s1", "s2"]

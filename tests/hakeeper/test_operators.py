@@ -8,7 +8,9 @@ from logservice.hakeeper.commands.store_commands import ChangeMembership, StartR
 from logservice.hakeeper.repair.operators import Finish, Send, plan
 from logservice.hakeeper.state import Operator, Repair
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
+from logservice.membership import Member
 from logservice.outcome import Applied
+from logservice.versions import KNOWN
 from tests.hakeeper.model import Model, expiry
 
 ONE = ShardId(1)
@@ -267,6 +269,33 @@ def test_fewer_voters_than_wanted_get_another_one() -> None:
     model.state.dirty = True
     model.run(50)
     assert list(model.state.flags) == ["shard 0: no spare store for another replica"]
+
+
+def test_a_removal_that_waits_gives_way_to_that_of_a_voter_that_cannot_help() -> None:
+    """Short seed 710085 with commit groups of 60 bytes: one voter halted after the removal of
+    another had begun, and the removal and the repair waited for each other.
+    """
+    model = Model(5, versions=KNOWN)
+    model.start(shards=1, replicas=5)
+    members = sorted(model.shards[ONE].membership.members, key=lambda one: one.store_id)
+    well, lost = members[-2:]
+
+    def removal(member: Member) -> Operator:
+        replica, store = member.replica_id, member.store_id
+        return Operator(99, Repair.REMOVE, ONE, replica, replica, store, Incarnation(0), 0)
+
+    model.kill(lost.store_id)
+    model.run(expiry(model))
+    model.state.shards[ONE].wanted = 4
+    assert plan(model.state, removal(well)) == Finish("another voter cannot help")
+    assert isinstance(plan(model.state, removal(lost)), Send)
+    waiting = removal(well)
+    waiting.id = model.state.next_operator_id
+    model.state.next_operator_id += 1
+    model.state.operators = {waiting.id: waiting}
+    model.state.dirty = True
+    model.run_until(lambda: len(model.shards[ONE].membership.voters) == 4, 300)
+    assert lost not in model.shards[ONE].membership.members
 
 
 def test_operators_about_what_is_gone_finish() -> None:

@@ -18,6 +18,7 @@ from logservice.hakeeper.state import Repair
 from logservice.ids import HAKEEPER_SHARD, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied
+from logservice.versions import KNOWN, ONLY_FIRST, VersionRange
 from tests.hakeeper.model import Copy, Model, expiry
 
 ONE = ShardId(1)
@@ -349,6 +350,27 @@ def test_repairs_at_once_are_bounded() -> None:
             break
     assert model.healthy(), model.describe()
     assert 4 < seen <= bounds.HAKEEPER_OPERATORS_MAX
+
+
+@pytest.mark.parametrize(
+    ("versions", "at_most", "seen_at_once"), [(ONLY_FIRST, 9, 2), (KNOWN, 9, 5), (KNOWN, 3, 3)]
+)
+def test_a_large_cluster_makes_one_change_for_each_live_store(
+    versions: VersionRange, at_most: int, seen_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HAKEEPER_CHANGES_MAX, from cluster version 2 on."""
+    monkeypatch.setattr("logservice.bounds.HAKEEPER_OPERATORS_MAX", 2)
+    monkeypatch.setattr("logservice.bounds.HAKEEPER_CHANGES_MAX", at_most)
+    model = Model(6, versions=versions)
+    model.start(shards=24)
+    model.copy_speed = 0
+    for oracle in model.shards.values():
+        oracle.last += 100_000
+    model.run(30)
+    model.kill("s2")
+    model.run(300)
+    kinds = [one.kind for one in model.state.operators.values()]
+    assert kinds.count(Repair.REPLACE) == seen_at_once
 
 
 def test_shards_repaired_together_spread_over_the_spare_stores() -> None:

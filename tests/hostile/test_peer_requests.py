@@ -21,6 +21,7 @@ from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.peers.question import Asker
 from logservice.rsm import commands
 from logservice.server.store import Store
+from logservice.versions import KNOWN
 from tests.hostile.rogue_peer import Refusal, RoguePeer, context_of
 from tests.owners import APP, NONCE
 from tests.papers import uri
@@ -36,11 +37,13 @@ ASKERS: Mapping[str, Asker] = {
     "compare.finding": Asker.MEMBER,
     "hakeeper.heartbeat": Asker.ANY,
     "hakeeper.lookup": Asker.ENROLLED,
+    "hakeeper.stale_lookup": Asker.ENROLLED,
     "hakeeper.propose": Asker.ENROLLED,
     "hearing.announce": Asker.MEMBER,
     "hearing.vouch": Asker.MEMBER,
     "monitor.status": Asker.ENROLLED,
     "repair.fetch": Asker.MEMBER,
+    "replica.applies": Asker.MEMBER,
     "shard.append": Asker.MEMBER,
     "shard.propose": Asker.MEMBER,
     "store-beat": Asker.ENROLLED,
@@ -71,6 +74,7 @@ BODIES: Mapping[str, tuple[bytes, ...]] = {
     "compare.digest": (_packed(1, 1, 1, 1, 2), b"\xff"),
     "compare.finding": (_packed(1, 1, 1, 1, 2, False, [[1, b"a"], [2, b"b"]]), b""),
     "hakeeper.lookup": (b"\x02" + msgspec.msgpack.encode(["access"]), b"?"),
+    "hakeeper.stale_lookup": (b"\x02" + msgspec.msgpack.encode(["access"]), b"?"),
     "hakeeper.propose": (
         proposals.encode(proposals.ChangeAccess(ADMIN, "cluster", ("admin",))),
         proposals.encode(proposals.CreateShard(ShardId(9), "theirs", 1)),
@@ -83,6 +87,7 @@ BODIES: Mapping[str, tuple[bytes, ...]] = {
     "hearing.announce": (_packed(1, 1, 1, 1, 1), b""),
     "hearing.vouch": (_packed(1, 1, 1, 1, 1), b"\xff"),
     "monitor.status": (b"", b"x" * 1000),
+    "replica.applies": (_packed(1, 1, 1, version=b""), b"\xff"),
     "repair.fetch": (msgspec.msgpack.encode([1, 1, 1]), msgspec.msgpack.encode([0, 1, 1]), b"?"),
     "shard.append": (
         _append(LOG, 1000, b"garbage"),
@@ -222,7 +227,14 @@ async def test_a_store_that_has_joined_is_no_member_of_anything(store: Store) ->
     """
     peer = await stranger(store, "joined")
     beat = proposals.StoreHeartbeat(
-        "joined", "", "127.0.0.1:1", "127.0.0.1:2", (proposals.DirectoryReport(77),), 1, 1
+        "joined",
+        "",
+        "127.0.0.1:1",
+        "127.0.0.1:2",
+        (proposals.DirectoryReport(77),),
+        1,
+        1,
+        labels=KNOWN.labels(),
     )
     answer = await peer.ask("hakeeper.heartbeat", proposals.encode(beat))
     assert isinstance(answer, bytes)

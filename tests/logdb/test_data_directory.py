@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
 from logservice.ids import ClusterId, StoreId
+from logservice.invariants import InvariantViolation
 from logservice.logdb.io import data_directory
 from logservice.logdb.io.data_directory import DataDirectory, Identity, read_identity
-from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.memory_vfs import MemoryVfs, SurvivingBytes
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.io.vfs import Vfs, read_file, write_file
+from logservice.versions import KNOWN, ONLY_FIRST, VersionRange
 
 
 def open_directory(
-    path: str, vfs: Vfs | None = None, cluster: str = "prod", store: str = "s1"
+    path: str,
+    vfs: Vfs | None = None,
+    cluster: str = "prod",
+    store: str = "s1",
+    known: VersionRange = KNOWN,
 ) -> DataDirectory:
     return DataDirectory.open(
-        path, vfs=vfs or PosixVfs(), cluster_id=ClusterId(cluster), store_id=StoreId(store)
+        path,
+        vfs=vfs or PosixVfs(),
+        cluster_id=ClusterId(cluster),
+        store_id=StoreId(store),
+        known=known,
     )
 
 
@@ -109,13 +122,123 @@ def test_other_hard_bounds_or_another_format_are_refused(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """INV-DIR-2."""
-    monkeypatch.setattr(data_directory, "FORMAT_VERSION", 99)
-    with pytest.raises(WrongCluster, match="format version 2"):
+    mine = read_identity(PosixVfs(), path)
+    (Path(path) / "IDENTITY").write_bytes(replace(mine, format_version=99).encode())
+    with pytest.raises(WrongCluster, match=r"format version 99; this program reads version 2, 3"):
         open_directory(path)
-    monkeypatch.undo()
-    monkeypatch.setattr(data_directory, "hard_bounds_hash", lambda: 7)
+    (Path(path) / "IDENTITY").write_bytes(mine.encode())
+    monkeypatch.setattr(data_directory, "hard_bounds_hash", lambda _: 7)
     with pytest.raises(WrongCluster, match="hard bounds"):
         open_directory(path)
+
+
+def test_a_new_directory_can_be_opened_by_every_program_of_the_first_version(path: str) -> None:
+    open_directory(path, known=ONLY_FIRST).close()
+    assert read_identity(PosixVfs(), path).cluster_version == 1
+
+
+def test_no_older_program_starts_on_a_directory_of_a_raised_cluster(path: str) -> None:
+    """INV-DIR-5."""
+    directory = open_directory(path)
+    directory.raise_version(2)
+    assert directory.identity.cluster_version == 2
+    raised = read_file(PosixVfs(), f"{path}/IDENTITY")
+    directory.raise_version(2)
+    assert read_file(PosixVfs(), f"{path}/IDENTITY") == raised, "it says so already"
+    directory.close()
+    with pytest.raises(
+        WrongCluster, match="format version 3, that of cluster version 2; this program reads"
+    ) as refused:
+        open_directory(path, known=ONLY_FIRST)
+    assert refused.value.metadata["found"] == "3"
+    assert refused.value.metadata["expected"] == "2"
+    assert read_file(PosixVfs(), f"{path}/IDENTITY") == raised
+    again = open_directory(path)
+    assert again.identity == directory.identity
+    with pytest.raises(InvariantViolation, match="INV-DIR-2"):
+        again.raise_version(1)
+    again.close()
+
+
+def test_a_copy_of_a_raised_directory_is_refused(path: str, tmp_path: Path) -> None:
+    """INV-DIR-3 holds for the file that replaced the first one, too."""
+    directory = open_directory(path)
+    directory.raise_version(2)
+    directory.close()
+    shutil.copytree(path, tmp_path / "copy")
+    with pytest.raises(WrongCluster, match="is a copy"):
+        open_directory(str(tmp_path / "copy"))
+
+
+def test_a_crash_while_the_version_is_raised_leaves_the_old_or_the_new_identity() -> None:
+    """INV-DIR-5: in every state of the disk in which a kill or a power cut may leave it."""
+    survivals: list[SurvivingBytes | None] = [
+        None,
+        lambda path, number, size: size,
+        lambda path, number, size: size // 2,
+    ]
+    seen: set[int] = set()
+    for operation in range(_RAISE_OPERATIONS):
+        for surviving in survivals:
+            for names in (False, True):
+                vfs = StoppingVfs()
+                directory = open_directory("/d", vfs)
+                incarnation = directory.incarnation
+                vfs.left = operation
+                with contextlib.suppress(Stopped):
+                    directory.raise_version(2)
+                    assert operation == _RAISE_OPERATIONS - 1
+                vfs.left = None
+                vfs.crash(surviving, keep_names=names)
+                again = open_directory("/d", vfs)
+                assert again.incarnation == incarnation
+                seen.add(again.identity.cluster_version)
+                if operation == _RAISE_OPERATIONS - 1:
+                    assert again.identity.cluster_version == 2, "it was durable"
+                again.raise_version(2)
+                assert again.identity.cluster_version == 2
+                again.close()
+    assert seen == {1, 2}
+
+
+class Stopped(Exception):
+    """The power fails here."""
+
+
+class StoppingVfs(MemoryVfs):
+    """Stops before one of the operations that change the disk; `left` are those that still work."""
+
+    left: int | None = None
+
+    def _one(self) -> None:
+        if self.left == 0:
+            raise Stopped
+        if self.left is not None:
+            self.left -= 1
+
+    def create(self, path: str) -> int:
+        self._one()
+        return super().create(path)
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        self._one()
+        super().pwritev(handle, buffers, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        self._one()
+        super().fdatasync(handle)
+
+    def rename(self, source: str, target: str) -> None:
+        self._one()
+        super().rename(source, target)
+
+    def fsync_directory(self, path: str) -> None:
+        self._one()
+        super().fsync_directory(path)
+
+
+_RAISE_OPERATIONS = 6
+"""Create, write, sync, rename, sync the directory; and none left out."""
 
 
 def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:

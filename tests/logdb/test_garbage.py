@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import pytest
 
+from logservice.bounds import LOGDB_REWRITE_FOR_REMOVED
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
 from logservice.invariants import InvariantViolation
+from logservice.logdb.gc.garbage import plan_garbage
+from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
 from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
 
 
@@ -202,6 +206,58 @@ def test_removing_a_replica_frees_only_its_own() -> None:
     db = world.reopen(db)
     assert all_entries(log_of(db, 2, 1)) == entries(1, 30, size=400)
     assert db.removed() == {(1, 1)}
+
+
+def interleaved(world: World, shards: int, rounds: int) -> LogDb:
+    """So many logs whose entries lie evenly mixed in every segment."""
+    db = world.open()
+    for index in range(1, rounds + 1):
+        new = entries(index, index, size=400)
+        db.commit([update(shard, 1, new) for shard in range(1, shards + 1)])
+    return db
+
+
+@pytest.mark.parametrize(("removed", "left"), [(2, 0.8), (4, 0.55)])
+def test_removed_replicas_pay_for_the_logs_beside_them(removed: int, left: float) -> None:
+    """A quarter, and half, of evenly mixed logs are removed: their space is free again."""
+    world = World()
+    db = interleaved(world, 8, 30)
+    full = db.stats()
+    assert not db.collect_garbage().unlinked
+    for shard in range(1, removed + 1):
+        db.commit([update(shard, 1, remove=True)])
+    seen = picture(db)
+    copied = freed = 0
+    while (report := db.collect_garbage()).unlinked:
+        copied, freed = copied + report.rewritten_bytes, freed + report.freed_bytes
+    assert db.stats().segment_bytes < left * full.segment_bytes
+    assert copied <= LOGDB_REWRITE_FOR_REMOVED * freed
+    assert picture(db) == seen
+    assert picture(world.without_index().open()) == seen
+    assert picture(world.reopen(db)) == seen
+
+
+def test_a_truncation_pays_by_the_live_ratio_only() -> None:
+    """Half of evenly mixed logs are truncated: the others may be next, so nothing is copied."""
+    db = interleaved(World(), 8, 30)
+    for shard in range(1, 5):
+        db.commit([update(shard, 1, snapshot=30)])
+    assert db.collect_garbage().rewritten_bytes == 0
+
+
+@pytest.mark.parametrize(("live", "victims"), [(600, [1]), (601, [])])
+def test_inv_gc_removed_bounds_the_copies(live: int, victims: list[int]) -> None:
+    """INV-GC-REMOVED, at its edge; the count of a segment ends with the segment."""
+    usage = SegmentUsage()
+    usage.add(1, live, 1)
+    usage.take(1, 150)
+    usage.take(1, 50)
+    sizes = {1: 1000, 2: 1000}
+    plan = plan_garbage(sizes, usage, 2, frozenset(), lambda _: False, (), LogDbOptions())
+    assert plan.victims == victims
+    usage.forget(1)
+    plan = plan_garbage(sizes, usage, 2, frozenset(), lambda _: False, (), LogDbOptions())
+    assert plan.victims == []
 
 
 def test_not_while_a_group_is_in_flight() -> None:

@@ -81,6 +81,31 @@ def test_an_unreadable_page_of_the_newest_group_is_no_torn_write() -> None:
     assert len(all_entries(log_of(db))) == 4
 
 
+@pytest.mark.parametrize("index", [True, False])
+def test_what_went_bad_after_it_was_read_is_not_relied_on(index: bool) -> None:
+    """INV-OPEN-1: the newest group was read, perhaps from the page cache alone, and cannot be read
+    again to be written. The second time recovery finds the place unreadable.
+    """
+    hurt, vfs = dying(two(), index=index)
+    (path,) = hurt.segments()
+    start = groups(hurt, path)[-1].position.offset
+    pread, died = vfs.pread, False
+
+    def reads_once(handle: int, size: int, offset: int) -> bytes:
+        nonlocal died
+        data = pread(handle, size, offset)
+        if not died and offset <= start < offset + len(data) - GROUP_HEADER_BYTES:
+            died = True
+            vfs.kill_bytes(path, start, start + 1)
+        return data
+
+    vfs.pread = reads_once  # type: ignore[method-assign]
+    db = hurt.open()
+    assert died
+    assert (2, 2) in damaged(db)
+    assert vfs.dead[path], "the place was not written over as if it were known"
+
+
 def test_where_the_next_group_would_begin_cannot_be_read() -> None:
     """The page behind the newest group may hold another group, of any replica."""
     world = two(newest=PAGE_BYTES - 80 - 112 - 2 * 72)

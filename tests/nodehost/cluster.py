@@ -12,6 +12,7 @@ from typing import Any
 
 from logservice_wire.block import Block, encode_block
 
+from logservice import bounds
 from logservice.ids import (
     NO_SESSION,
     Incarnation,
@@ -67,6 +68,7 @@ class Store:
         self.vfs: Vfs = PosixVfs()
         self.quiesce_ticks = 0
         self.election_ticks = 20
+        self.apply_stuck_s = bounds.APPLY_STUCK_S
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
         self.parts = assemble(
@@ -78,6 +80,7 @@ class Store:
                 election_ticks=self.election_ticks,
                 quiesce_ticks=self.quiesce_ticks,
                 fsync_inline_max_s=self.inline_max_s,
+                apply_stuck_s=self.apply_stuck_s,
             ),
             on_fatal=self.fatal.append,
             rng=self.random,

@@ -17,8 +17,9 @@ from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.nodehost.disks.engine import Engine, Write
+from logservice.nodehost.disks.engine import Engine
 from logservice.nodehost.disks.executor import InlineExecutor
+from logservice.nodehost.disks.write_queue import Write
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -107,7 +108,8 @@ class Bench:
         self.done: list[str] = []
 
     def write(self, name: str, *updates: Update, sync: bool = True) -> Write:
-        return Write(list(updates), sync, lambda: self.done.append(name))
+        shard = updates[0].shard if updates else ShardId(1)
+        return Write(shard, list(updates), sync, lambda: self.done.append(name))
 
     @property
     def groups(self) -> int:

@@ -41,9 +41,11 @@ from logservice.membership import Membership
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.peers.question import Question
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
 from logservice.raft.ready import Role
+from logservice.versions import KnownVersion
 
 
 class Shard0:
@@ -148,6 +150,9 @@ class FakeHost:
         self.up = True
         self.requests = PeerRequests(self.identity, self.transport, lambda *_: None)
         self.requests.directory = Everybody()
+        self.cluster_version = KnownVersion()
+        self.limits = LimitTable()
+        self.limit = self.limits.update
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()
@@ -215,6 +220,9 @@ class FakeReplicas:
         self._host.calls.append(("remove", shard, replica_id))
         self._host.stored.discard((shard, replica_id))
         self._host.infos.pop(shard, None)
+
+    def bury(self, shard: ShardId) -> None:
+        self._host.calls.append(("bury", shard))
 
     def info(self, shard: ShardId) -> ReplicaInfo | None:
         host = self._host

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from logservice import bounds
+from logservice.clock import ManualClock
 from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.ids import ShardId
 from logservice.logdb.io.memory_vfs import MemoryVfs
@@ -12,6 +14,7 @@ from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.remembered_file import Copy
 from tests.papers import uri
 
+CLOCK = ManualClock()
 ME = uri("client", "me")
 GRANTS = (AccessGrant(ME, "*", ("read",)),)
 
@@ -22,37 +25,72 @@ def granted(book: AccessBook) -> bool:
 
 def test_the_book_survives_a_restart() -> None:
     vfs = MemoryVfs()
-    book = AccessBook([Copy(vfs, "/access")])
+    book = AccessBook([Copy(vfs, "/access")], CLOCK)
     assert not granted(book)
     assert book.list.version == 0
     book.update(5, GRANTS)
     assert granted(book)
-    again = AccessBook([Copy(vfs, "/access")])
+    again = AccessBook([Copy(vfs, "/access")], CLOCK)
     assert granted(again)
     assert again.list.version == 5
 
 
 def test_the_newest_of_several_directories_counts() -> None:
     old, new = MemoryVfs(), MemoryVfs()
-    AccessBook([Copy(old, "/access")]).update(5, GRANTS)
-    AccessBook([Copy(new, "/access")]).update(6, ())
-    assert not granted(AccessBook([Copy(old, "/access"), Copy(new, "/access")]))
-    assert not granted(AccessBook([Copy(new, "/access"), Copy(old, "/access")]))
+    AccessBook([Copy(old, "/access")], CLOCK).update(5, GRANTS)
+    AccessBook([Copy(new, "/access")], CLOCK).update(6, ())
+    assert not granted(AccessBook([Copy(old, "/access"), Copy(new, "/access")], CLOCK))
+    assert not granted(AccessBook([Copy(new, "/access"), Copy(old, "/access")], CLOCK))
 
 
 @pytest.mark.parametrize("position", [0, 4, 5, -1])
 def test_a_damaged_file_grants_nothing(position: int) -> None:
     """INV-ACCESS-1."""
     vfs = MemoryVfs()
-    AccessBook([Copy(vfs, "/access")]).update(5, GRANTS)
+    AccessBook([Copy(vfs, "/access")], CLOCK).update(5, GRANTS)
     data = bytearray(read_file(vfs, "/access"))
     data[position] ^= 1
     write_file(vfs, "/access", bytes(data))
-    assert not granted(AccessBook([Copy(vfs, "/access")]))
+    assert not granted(AccessBook([Copy(vfs, "/access")], CLOCK))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0" * 64])
 def test_garbage_grants_nothing(data: bytes) -> None:
     vfs = MemoryVfs()
     write_file(vfs, "/access", data)
-    assert AccessBook([Copy(vfs, "/access")]).list.version == 0
+    assert AccessBook([Copy(vfs, "/access")], CLOCK).list.version == 0
+
+
+def test_the_list_is_current_for_a_while_after_an_answer() -> None:
+    """ACCESS_CURRENT_S, at its edge; a list from the disk is not current."""
+    vfs, clock = MemoryVfs(), ManualClock()
+    AccessBook([Copy(vfs, "/access")], clock).update(5, GRANTS)
+    book = AccessBook([Copy(vfs, "/access")], clock)
+    assert not book.current
+    book.confirm()
+    clock.advance(bounds.ACCESS_CURRENT_S)
+    assert book.current
+    clock.advance(0.001)
+    assert not book.current
+    book.confirm()
+    assert book.current
+
+
+def test_a_list_that_nobody_confirms_grants_nothing_in_the_end() -> None:
+    """INV-ACCESS-2, GRANT_AGE_MAX_S, at its edge: in one process, and by the wall clock in the next
+    one. Where that clock was set back, nobody knows.
+    """
+    vfs, clock = MemoryVfs(), ManualClock(1000.0)
+    book = AccessBook([Copy(vfs, "/access")], clock, heard_us=clock.wall_us())
+    for confirmed in (False, True):
+        clock.advance(bounds.GRANT_AGE_MAX_S)
+        assert not book.too_old, confirmed
+        clock.advance(0.001)
+        assert book.too_old
+        book.confirm()
+        assert not book.too_old
+    later = AccessBook([Copy(vfs, "/access")], ManualClock(999.0), heard_us=1_000_000_000)
+    assert later.too_old
+    assert AccessBook([Copy(vfs, "/access")], clock).too_old
+    never = AccessBook([Copy(vfs, "/access")], clock, ages=lambda: False)
+    assert not never.too_old

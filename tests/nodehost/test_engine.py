@@ -16,7 +16,7 @@ from logservice.logdb.format.update import InstalledSnapshot, Update, merge
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.membership import Membership
-from logservice.nodehost.disks.engine import Write
+from logservice.nodehost.disks.write_queue import Write
 from logservice.snapshot import Snapshot
 from tests.nodehost.engine_bench import Bench, HeldExecutor, Scripted, turns, update
 from tests.waiting import eventually
@@ -100,7 +100,7 @@ async def test_a_failed_fsync_is_the_last_and_acknowledges_nothing(inline_max_s:
         raise OSError(5, "Input/output error")
 
     bench.vfs.sync_written = fail  # type: ignore[method-assign]
-    waiting = asyncio.ensure_future(bench.engine.commit([update(3, 1)]))
+    waiting = asyncio.ensure_future(bench.engine.commit(ShardId(3), [update(3, 1)]))
     bench.engine.activate(Scripted(bench.write("lost", update(1, 1))))
     await turns()
     assert [type(error) for error in bench.disk_failures] == [OSError]
@@ -110,7 +110,7 @@ async def test_a_failed_fsync_is_the_last_and_acknowledges_nothing(inline_max_s:
     with pytest.raises(Halted):
         await waiting
     with pytest.raises(NotReady):
-        await bench.engine.commit([update(4, 1)])
+        await bench.engine.commit(ShardId(4), [update(4, 1)])
     await bench.engine.stop()
     assert len(bench.disk_failures) == 1, "nothing is tried again"
     assert bench.fatal == [], "the NodeHost decides what a lost disk means"
@@ -122,7 +122,7 @@ async def test_only_what_log_storage_raises_counts_as_the_disk() -> None:
     def broken() -> None:
         raise OSError(5, "not from the disk")
 
-    bench.engine.activate(Scripted(Write([update(1, 1)], True, broken)))
+    bench.engine.activate(Scripted(Write(ShardId(1), [update(1, 1)], True, broken)))
     await turns()
     assert [type(error) for error in bench.fatal] == [OSError]
     assert bench.disk_failures == []
@@ -131,9 +131,9 @@ async def test_only_what_log_storage_raises_counts_as_the_disk() -> None:
 async def test_stop_waits_for_the_disk_and_answers_who_still_waits() -> None:
     executor = HeldExecutor()
     bench = Bench(executor, inline_max_s=-1.0)
-    first = asyncio.ensure_future(bench.engine.commit([update(1, 1)]))
+    first = asyncio.ensure_future(bench.engine.commit(ShardId(1), [update(1, 1)]))
     await turns()
-    second = asyncio.ensure_future(bench.engine.commit([update(2, 1)]))
+    second = asyncio.ensure_future(bench.engine.commit(ShardId(2), [update(2, 1)]))
     await turns()
     stopping = asyncio.ensure_future(bench.engine.stop())
     await turns()
@@ -145,7 +145,7 @@ async def test_stop_waits_for_the_disk_and_answers_who_still_waits() -> None:
     with pytest.raises(NotReady):
         await second
     with pytest.raises(NotReady):
-        await bench.engine.commit([update(3, 1)])
+        await bench.engine.commit(ShardId(3), [update(3, 1)])
 
 
 def test_merge_leaves_what_the_two_leave_one_after_the_other() -> None:
@@ -184,7 +184,7 @@ async def test_an_idle_store_marks_its_newest_group_durable_once(inline_max_s: f
 
 async def test_a_group_of_log_storage_is_marked_durable_too() -> None:
     bench = Bench()
-    await bench.engine.commit([update(1, 1)])
+    await bench.engine.commit(ShardId(1), [update(1, 1)])
     bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
     bench.engine.mark_if_idle()
     await bench.engine.own_group(lambda: bench.logdb.begin([update(2, 1)]))
@@ -218,7 +218,7 @@ async def test_a_group_without_room_waits_in_order_until_there_is_some(
     full_for(bench)
     first = Scripted(bench.write("b", large(1, 2)), bench.write("c", large(1, 3)))
     bench.engine.activate(first)
-    waiting = asyncio.ensure_future(bench.engine.commit([large(2, 1)]))
+    waiting = asyncio.ensure_future(bench.engine.commit(ShardId(2), [large(2, 1)]))
     await eventually(lambda: bench.engine.out_of_space)
     bench.engine.activate(first)
     bench.engine.mark_if_idle()
@@ -287,7 +287,8 @@ async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
     log.blame("a sector", Index(1))
     bench.engine.own_group_soon(lambda: bench.logdb.begin(()))
     await turns()
-    begins = asyncio.ensure_future(bench.engine.commit([Update(ShardId(1), ReplicaId(1))]))
+    begin = Update(ShardId(1), ReplicaId(1))
+    begins = asyncio.ensure_future(bench.engine.commit(begin.shard, [begin]))
     await turns()
     full_for(bench, left=64 << 20)
     bench.engine._try_again()
@@ -296,7 +297,7 @@ async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
     fault = log.fault
     assert fault is not None
     assert fault.acked_through == 2
-    await bench.engine.commit([replace(large(1, 1), repair=fault)])
+    await bench.engine.commit(ShardId(1), [replace(large(1, 1), repair=fault)])
     assert state.marked == log.fault == fault
     await bench.engine.stop()
 
@@ -372,7 +373,7 @@ async def test_a_group_without_room_does_not_hold_up_a_stop(
     bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
     await turns()
     full_for(bench)
-    waiting = asyncio.ensure_future(bench.engine.commit([large(1, 2)]))
+    waiting = asyncio.ensure_future(bench.engine.commit(ShardId(1), [large(1, 2)]))
     await asyncio.sleep(0.01)
     await bench.engine.stop()
     with pytest.raises(NotReady):

@@ -16,8 +16,8 @@ from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.membership import Membership
-from logservice.nodehost.disks.engine import Write
 from logservice.nodehost.disks.executor import InlineExecutor, ThreadExecutor
+from logservice.nodehost.disks.write_queue import Write
 from logservice.snapshot import Snapshot
 from tests.nodehost.engine_bench import Bench, HeldExecutor, Scripted, block, turns
 from tests.waiting import eventually
@@ -25,7 +25,7 @@ from tests.waiting import eventually
 
 async def settled(bench: Bench) -> None:
     """Write the first group, so that the current segment has room for what follows."""
-    await bench.engine.commit([block(9, 1)])
+    await bench.engine.commit(ShardId(9), [block(9, 1)])
 
 
 async def through(executor: HeldExecutor, waiting: asyncio.Future[None]) -> None:
@@ -179,7 +179,7 @@ async def test_what_was_put_back_counts_again_and_is_not_tried_again_at_once(
         executor.release()
         await turns()
     assert bench.done == ["a", "compacted", "2", "3"]
-    assert bench.engine._waiting_bytes == 0
+    assert bench.engine._writes.bytes == 0
     assert not bench.fatal
     await bench.engine.stop()
 
@@ -229,7 +229,7 @@ async def test_a_group_of_log_storage_is_not_forgotten_when_all_is_written_inlin
         bench.engine.own_group_soon(begin)
         assert not begun, "the caller is inside a pass"
 
-    bench.engine.activate(Scripted(Write([block(1, 1)], True, done)))
+    bench.engine.activate(Scripted(Write(ShardId(1), [block(1, 1)], True, done)))
     bench.engine.activate(Scripted(bench.write("b", block(2, 1))))
     await turns(10)
     assert (begun, bench.done) == ([1], ["b"])
@@ -442,7 +442,7 @@ async def test_what_log_storage_does_for_itself_says_nothing_of_the_disk() -> No
     bench.vfs.sync_written = slow  # type: ignore[method-assign]
     await bench.engine.own_group(lambda: bench.logdb.begin([block(5, 1)]))
     assert bench.engine._write_s == 0.0
-    await bench.engine.commit([block(5, 2)])
+    await bench.engine.commit(ShardId(5), [block(5, 2)])
     assert bench.engine._write_s > 0.0
     written = bench.groups
     bench.engine.mark_if_idle()
@@ -480,7 +480,7 @@ async def test_what_a_group_makes_active_is_begun_behind_the_next_before_that_is
 
         def gather(self) -> Write | None:
             self.index += 1
-            return Write([block(self.shard, self.index)], True, self.durable)
+            return Write(ShardId(self.shard), [block(self.shard, self.index)], True, self.durable)
 
         def durable(self) -> None:
             if self.index < 5:
@@ -509,7 +509,8 @@ async def test_groups_that_are_written_at_once_do_not_keep_the_loop_for_ever() -
         def gather(self) -> Write | None:
             self.index += 1
             bench.clock.advance(bounds.FSYNC_PATIENCE_S / 3)
-            return Write([block(1, self.index)], True, lambda: bench.engine.activate(self))
+            one = block(1, self.index)
+            return Write(one.shard, [one], True, lambda: bench.engine.activate(self))
 
     replica = Always()
     bench.engine.activate(replica)

@@ -307,3 +307,40 @@ def test_inv_export_1_whichever_file_call_fails_only_whole_exports_remain(
             break
     assert finished
     assert fail_at > 40
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ENOTEMPTY])
+def test_a_removal_beside_a_visit_of_the_worker_leaves_the_rest_to_its_next_visit(
+    vfs: MemoryVfs, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """`make life` showed it: the worker removed an export while a deleted log's directory was being
+    removed in another thread, and the store stopped at once.
+    """
+    exports = opened(vfs)
+    exports.add(*KEY, snapshot(5))
+
+    def changed_meanwhile(path: str) -> None:
+        raise OSError(code, "changed meanwhile", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vfs, "remove_tree", changed_meanwhile)
+        exports.remove_replica(*KEY)
+    assert exports.replicas() == [KEY], "the worker finds it among the leftovers"
+    assert exports.newest(*KEY) is None, "and nothing starts from it"
+    exports.remove_replica(*KEY)
+    assert exports.replicas() == []
+    assert not vfs.exists(FOLDER)
+
+
+def test_a_disk_that_fails_while_exports_are_removed_is_no_such_thing(
+    vfs: MemoryVfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports = opened(vfs)
+    exports.add(*KEY, snapshot(5))
+
+    def broken(path: str) -> None:
+        raise OSError(errno.EIO, "broken", path)
+
+    monkeypatch.setattr(vfs, "remove_tree", broken)
+    with pytest.raises(OSError, match="broken"):
+        exports.remove_replica(*KEY)

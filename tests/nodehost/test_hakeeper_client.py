@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 from logservice_wire.errors import (
@@ -22,8 +23,10 @@ from msgspec.structs import replace
 from logservice.hakeeper.answers import queries
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.replies import DirectoryEntry
 from logservice.hakeeper.commands.store_commands import TransferLeader
 from logservice.hakeeper.repair.bootstrap import initial_membership
+from logservice.hakeeper.state import ShardState
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,
@@ -149,6 +152,60 @@ async def test_who_says_where_the_leader_is_is_believed_if_that_runs_shard_0() -
     with pytest.raises(NotReady):
         await client.allocate_ids("k", 1, "", 0.2)
     assert {target for target, _ in cluster.network.requests} == {"s1", "s2"}
+
+
+async def test_a_store_that_was_away_learns_who_runs_shard_0_from_the_one_member_it_knows() -> None:
+    """Found by the simulator (short seed 880016): the member that it knew did not lead, and the
+    leader that this member named was not believed.
+    """
+    cluster = Cluster()
+    newer = initial_membership(
+        [Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n)) for n in (1, 2)]
+    )
+    state = cluster.shard0.rsm.state
+    state.shards[HAKEEPER_SHARD].membership = dataclasses.replace(newer, change_epoch=9).encode()
+    book = AddressBook([Copy(MemoryVfs(), "/away")], {StoreId("s1"): "s1:1"})
+    book.update(
+        [DirectoryEntry(StoreId("s2"), "s2:1", "s2:50")], cluster.shard0.membership.encode()
+    )
+    away = HAKeeperClient(cluster.hosts["s3"], book)
+    cluster.hosts["s1"].elsewhere = "s2"
+    assert await away.allocate_ids("k", 1, "", 2.0) == 1
+    assert book.hakeeper.change_epoch == 9
+
+
+@pytest.mark.parametrize("knows", ["the seed runs shard 0", "the seed runs it no more"])
+async def test_a_store_that_joins_is_told_the_way_by_a_seed(knows: str) -> None:
+    """`make life` showed it: HAKeeper's leader was on no store that the new one's configuration
+    named, and the new one never joined.
+    """
+    cluster = Cluster()
+    s1 = cluster.hosts["s1"]
+    if knows == "the seed runs shard 0":
+        s1.elsewhere = "s2"
+    else:
+        s1.propose_failures = [ShardNotFound("no replica of shard 0 on this store", shard=0)] * 9
+        await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0)  # s2 has answered it
+        s1.propose_failures = [ShardNotFound("no replica of shard 0 on this store", shard=0)] * 9
+    s1.cluster_version.learn(2)
+    book = AddressBook([Copy(MemoryVfs(), "/new")], {StoreId("s1"): "s1:1"})
+    new = HAKeeperClient(cluster.hosts["s3"], book)
+    await new.propose(_beat(3, 103), 2.0)
+    assert cluster.network.requests[-2:] == [("s1", HEARTBEAT.method), ("s2", HEARTBEAT.method)]
+    transport = cluster.hosts["s3"].transport
+    assert transport.addresses["s2"] == "s2:1"
+    book.update([], cluster.shard0.membership.encode())
+    assert book.hakeeper_stores() == ["s1"], "followed only until HAKeeper has answered"
+    assert "s2" not in book.peer_addresses()
+
+
+async def test_at_version_1_a_seed_does_not_say_the_way() -> None:
+    cluster = Cluster()
+    cluster.hosts["s1"].elsewhere = "s2"
+    book = AddressBook([Copy(MemoryVfs(), "/new")], {StoreId("s1"): "s1:1"})
+    with pytest.raises(NotReady):
+        await HAKeeperClient(cluster.hosts["s3"], book).propose(_beat(3, 103), 0.2)
+    assert {target for target, _ in cluster.network.requests} == {"s1"}
 
 
 async def test_busy_and_not_ready_are_tried_again_until_the_deadline() -> None:
@@ -376,3 +433,23 @@ async def test_a_peer_proposes_no_administration(proposal: proposals.Proposal) -
 async def _stores(cluster: Cluster) -> None:
     cluster.shard0.propose(proposals.encode(_beat(1)))
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("name", ["s1", "s3"])
+@pytest.mark.parametrize("logs", [0, 1, 256, 257, 600])
+async def test_a_large_cluster_is_shown_whole_and_asked_for_in_pages(name: str, logs: int) -> None:
+    cluster = Cluster()
+    state = cluster.shard0.rsm.state
+    for number in range(1, logs + 1):
+        state.shards[ShardId(number)] = ShardState(ShardId(number), f"log-{number}", 3, 0)
+    whole = cluster.shard0.rsm.lookup(queries.GetCluster())
+    cluster.hosts[name].cluster_version.learn(2)
+    assert await cluster.clients[name].cluster(1.0) == whole
+    asked = [one for one in cluster.network.requests if one[1] == LOOKUP.method]
+    assert len(asked) == (0 if name == "s1" else 1 + max(1, -(-logs // 256)))
+
+
+async def test_below_version_2_the_cluster_is_one_answer() -> None:
+    cluster = Cluster()
+    assert (await cluster.clients["s3"].cluster(1.0)).cluster_id == "c"
+    assert len(cluster.network.requests) == 1

@@ -207,12 +207,11 @@ async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> No
     for number in numbers:
         host = cluster.host(number)
         engine = host.replicas._engine(host.directories.place(SHARD, replica(number)))
-        await engine.commit(
-            []
-        )  # waits for writes that were on their way when the replica was stopped
+        # Waits for writes that were on their way when the replica was stopped.
+        await engine.commit(SHARD, [])
         log = cluster.stores[number].logdb.log(SHARD, replica(number))
         hard = HardState(Term(term), ReplicaId(0), log.hard_state.commit)
-        await engine.commit([Update(SHARD, replica(number), hard_state=hard)])
+        await engine.commit(SHARD, [Update(SHARD, replica(number), hard_state=hard)])
 
 
 @pytest.mark.parametrize("behind", [(3,), (1, 2)])
@@ -279,6 +278,45 @@ async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: 
     # Its other messages are heard: the others follow it, and this replica needs a leader.
     await append(cluster)
     await eventually(lambda: cluster.replica(number).log_bounds[1] == 4)
+
+
+async def test_a_leader_that_slept_through_an_election_contradicts_nobody(cluster: Cluster) -> None:
+    """What it had under way stands where its successor has committed other entries. It is late, as
+    a message of any older term: the core tells it the term, and nobody accuses it.
+    """
+    await append(cluster)
+    await append(cluster)
+    old = await cluster.leader()
+    term = cluster.replica(old).raft.term
+    last = cluster.replica(old).info().last_index
+    asleep = cluster.stores[old].store_id
+    cluster.network.drop = lambda sender, receiver, _, __: asleep in (sender, receiver)
+    heirs = [cluster.replica(number) for number in others(cluster, old)]
+    await eventually(lambda: any(heir.ready_to_lead and heir.raft.term > term for heir in heirs))
+    await eventually(lambda: all(heir.raft.commit > last for heir in heirs))
+    for number in others(cluster, old):
+        sent: list[Message] = []
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(cluster.host(number), "send", lambda _, said, to=sent: to.append(said))
+            late = Entry(Term(term), Index(last + 1), Lsn(1), 0, EntryKind.NOOP, b"")
+            say(
+                cluster,
+                old,
+                AppendEntries(
+                    to=replica(number),
+                    sender=replica(old),
+                    term=term,
+                    prev_index=last,
+                    prev_term=term,
+                    entries=(late,),
+                    commit=last,
+                ),
+            )
+            await eventually(lambda to=sent: any(said.to == old for said in to))
+        answer = next(said for said in sent if said.to == old)
+        assert answer.term > term
+        assert not cluster.host(number).refusals.counts["contradiction"]
+    cluster.network.drop = None
 
 
 class Breaks(LogRsm):

@@ -13,12 +13,26 @@ from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
-from logservice.ids import NO_REPLICA, NO_SESSION, Index, Lsn, ReplicaId, Term
-from logservice.membership import Membership
+from logservice.ids import (
+    NO_REPLICA,
+    NO_SESSION,
+    ClusterId,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
+from logservice.membership import Member, Membership
+from logservice.nodehost.hearing.hearing import Hearing
 from logservice.nodehost.hearing.leadership import Leadership
 from logservice.nodehost.hearing.members import Members
+from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.term_budget import TermBudget
 from logservice.nodehost.hearing.transfers import Transfers
+from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -32,6 +46,7 @@ from logservice.raft.messages import (
     TimeoutNow,
     VoteResponse,
 )
+from logservice.rsm.log_rsm import LogRsm
 from tests.nodehost.cluster import SHARD, Cluster, request
 from tests.nodehost.saying import append, others, replica, say
 from tests.owners import CLAIM
@@ -100,6 +115,7 @@ class FakeCore:
 
     def __init__(self, membership: Membership) -> None:
         self.term, self.vote, self.leader = Term(7), NO_REPLICA, NO_REPLICA
+        self.hears_leader = False
         self.membership = membership
 
 
@@ -109,6 +125,41 @@ def voters(*numbers: int) -> Membership:
 
 def heartbeat(sender: int, term: int) -> Heartbeat:
     return Heartbeat(to=ReplicaId(1), sender=ReplicaId(sender), term=Term(term))
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def ear(core: FakeCore, clock: FakeClock, asked: list[ShardId]) -> Hearing:
+    """Replica 1 of 1, 2, 3, each on the store of its number. An election timeout is a second."""
+    return Hearing(
+        SHARD,
+        ReplicaId(1),
+        core,  # type: ignore[arg-type]
+        LogRsm(),
+        Membership(),
+        refusals=Refusals(),
+        clock=clock,  # type: ignore[arg-type]
+        election_timeout_s=1.0,
+        on_stranger=asked.append,
+        on_claim=lambda replica, claim: None,
+    )
+
+
+def at_home(*numbers: int) -> Membership:
+    members = tuple(
+        Member(ReplicaId(one), StoreId(f"store-{one}"), Incarnation(one)) for one in numbers
+    )
+    return Membership(voters=tuple(ReplicaId(one) for one in numbers), members=members)
+
+
+def store(number: int) -> PeerIdentity:
+    return PeerIdentity(ClusterId("c"), StoreId(f"store-{number}"), (Incarnation(number),), 1)
 
 
 def leadership(core: FakeCore, named: Membership | None = None) -> Leadership:
@@ -132,16 +183,19 @@ def test_a_vote_of_ones_own_is_one_of_the_majority_and_no_more() -> None:
     assert not known.contested(Term(8), ReplicaId(4))
 
 
-def test_of_three_the_own_vote_is_enough_and_of_a_joint_membership_both_halves_count() -> None:
+def test_of_three_the_own_vote_is_enough_and_of_a_joint_membership_either_half_is() -> None:
+    """The leader may not have applied the joint entry yet, or may be past it already."""
     core = FakeCore(voters(1, 2, 3))
     core.vote = ReplicaId(2)
     assert leadership(core).claim(heartbeat(2, 7), 0.0) is None
     assert leadership(core).claim(heartbeat(2, 8), 0.0) is not None, "a vote of another term"
     core.membership = Membership(voters=voters(1, 2, 3).voters, outgoing=voters(3, 4, 5).voters)
+    assert leadership(core).claim(heartbeat(2, 7), 0.0) is None, "of the incoming half"
+    core.vote = NO_REPLICA
     known = leadership(core)
     assert known.claim(heartbeat(2, 7), 0.0) is not None
     assert known.vouched(Term(7), ReplicaId(2), ReplicaId(4)) is None
-    assert known.vouched(Term(7), ReplicaId(2), ReplicaId(5)) is not None
+    assert known.vouched(Term(7), ReplicaId(2), ReplicaId(5)) is not None, "of the outgoing half"
 
 
 def test_a_newer_membership_that_hakeeper_names_counts_as_well() -> None:
@@ -314,6 +368,59 @@ def test_without_a_leader_terms_can_move_and_leave_time_for_an_election() -> Non
     budget = TermBudget(1.0)
     quarter = [budget.spend(ReplicaId(2), n / 4, led=False) for n in range(4 * 60)]
     assert 12 <= sum(quarter) <= 18
+
+
+def test_a_candidate_is_not_encouraged_to_a_campaign_that_would_not_be_heard() -> None:
+    """Short seed 501618 of tree bc94430: its pre-votes were answered and its votes were not, so its
+    term ran away. Its refusals of others' pre-votes then spent what it had left.
+    """
+    core, clock = FakeCore(at_home(1, 2, 3)), FakeClock()
+    hearing = ear(core, clock, [])
+
+    def asks(term: int, *, pre: bool) -> bool:
+        head = {"to": ReplicaId(1), "sender": ReplicaId(2), "term": Term(term)}
+        request = RequestVote(**head, last_index=Index(9), last_term=Term(7), pre=pre)
+        return hearing.hear(store(2), request) is request
+
+    elected = 0
+    for tenth in range(600):
+        clock.now_s = tenth / 10
+        if asks(core.term + 1, pre=True):
+            assert asks(core.term + 1, pre=False), "who is asked to stand is heard"
+            core.term, elected = Term(core.term + 1), elected + 1
+    assert 12 <= elected <= 18
+    core.hears_leader = True
+    assert asks(core.term + 1, pre=True), "the core answers that it has a leader"
+
+
+def test_hakeeper_is_asked_when_claims_stay_unproven_term_after_term() -> None:
+    """One claim never lasts longer than an election timeout: its leader steps down unfollowed."""
+    core, clock, asked = FakeCore(at_home(1, 2, 3)), FakeClock(), list[ShardId]()
+    hearing = ear(core, clock, asked)
+    for second in range(3):
+        clock.now_s, core.term = second * 0.5, Term(7 + second)
+        assert hearing.hear(store(2), heartbeat(2, 7 + second)) is None
+    assert asked == [], "not yet: it is usual that a follower did not vote for the leader"
+    clock.now_s, core.term = 1.5, Term(10)
+    assert hearing.hear(store(2), heartbeat(2, 10)) is None
+    assert asked == [SHARD]
+    core.vote = ReplicaId(2)
+    assert hearing.hear(store(2), heartbeat(2, 10)) is not None
+    clock.now_s, core.term = 1.7, Term(11)
+    assert hearing.hear(store(3), heartbeat(3, 11)) is None
+    assert asked == [SHARD], "somebody was believed in between"
+
+
+def test_only_the_leaders_snapshot_is_read_before_it_is_heard() -> None:
+    core, clock = FakeCore(at_home(1, 2, 3)), FakeClock()
+    hearing = ear(core, clock, [])
+    assert not hearing.follows(store(2), heartbeat(2, 7)), "nobody is believed yet"
+    core.vote = ReplicaId(2)
+    assert hearing.hear(store(2), heartbeat(2, 7)) is not None
+    assert hearing.follows(store(2), heartbeat(2, 7))
+    assert not hearing.follows(store(3), heartbeat(3, 7)), "a member that does not lead"
+    assert not hearing.follows(store(3), heartbeat(2, 7)), "in the leader's name"
+    assert not hearing.follows(store(2), heartbeat(2, 8)), "a term that it does not lead"
 
 
 def test_an_announcement_is_for_one_target_one_term_and_a_short_time() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import msgspec
 import pytest
 from logservice_wire.errors import (
     DeadlineExceeded,
     DiskFull,
+    LogServiceError,
     NotReady,
+    PermissionDenied,
     Reason,
     StaleEpoch,
     UnknownOutcome,
@@ -17,8 +20,9 @@ from logservice_wire.errors import (
 
 from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
-from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.policy import Policy
 from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
     ChangeMembership,
@@ -28,20 +32,25 @@ from logservice.hakeeper.commands.store_commands import (
     Step,
     TransferLeader,
 )
+from logservice.hakeeper.marks import mark_all
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import ShardState
 from logservice.hakeeper.stores.delivery import queue_command
+from logservice.hakeeper.stores.holdings import forget
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
+from logservice.nodehost.agent.directory import Directory
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
 from logservice.nodehost.agent.remembered_file import Copy
+from logservice.nodehost.agent.version_learner import VersionLearner
 from logservice.nodehost.info import HaltedReplica
 from logservice.raft.ready import Role
+from logservice.versions import KNOWN
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, info
 from tests.waiting import eventually
 
@@ -68,13 +77,16 @@ class Rig:
         self.state.phase = Phase.RUNNING
         self.vfs = MemoryVfs()
         self.book = AddressBook([Copy(self.vfs, "/book")], {StoreId("s2"): "s2:1"})
-        self.access = AccessBook([Copy(self.vfs, "/access")])
+        self.access = AccessBook([Copy(self.vfs, "/access")], self.host.clock)
+        self.directory = Directory([Copy(self.vfs, "/directory")], self.host.clock)
         self.sender = HeartbeatSender(
             self.host,
             HAKeeperClient(self.host, self.book),
             self.book,
             self.access,
             lambda: StoreDescription("rack-1", "s1:1", "s1:50", {"zone": "a"}),
+            self.directory,
+            VersionLearner(self.host.cluster_version, (), lambda *_: None),
             interval_s=0.02,
             unattributed_loss=self.host.identity.incarnations if unattributed_loss else (),
         )
@@ -113,7 +125,7 @@ async def test_a_heartbeat_says_who_and_what() -> None:
     await rig.sender.beat_once()
     store = rig.state.stores["s1"]
     assert (store.host, store.peer_address, store.client_address) == ("rack-1", "s1:1", "s1:50")
-    assert store.labels == {"zone": "a"}
+    assert store.labels == {"zone": "a", **KNOWN.labels()}
     [incarnation] = rig.host.identity.incarnations
     assert store.directories == (proposals.DirectoryReport(incarnation, 10, 90, "", "/d"),)
     report = store.replicas[ONE]
@@ -453,3 +465,180 @@ async def test_an_empty_membership_of_a_joining_replica_is_fine() -> None:
     rig.run_here(ONE, 1024, membership=Membership())
     await rig.sender.beat_once()
     assert rig.state.stores["s1"].replicas[ONE].epoch == 0
+
+
+def at_version_2(rig: Rig) -> None:
+    rig.state.cluster_version = 2
+    rig.host.cluster_version.learn(2)
+
+
+async def test_what_the_first_version_has_no_place_for_is_said_from_the_second_on() -> None:
+    """A sleeping replica gives the same picture again; its report is made anew all the same."""
+    rig = Rig()
+    rig.run_here(ONE, 1024, closed_index=Index(5), closed_lsn=Lsn(9), holds=3)
+    await rig.sender.beat_once()
+    assert rig.state.stores["s1"].replicas[ONE].holds == 0
+    at_version_2(rig)
+    await rig.sender.beat_once()
+    report = rig.state.stores["s1"].replicas[ONE]
+    assert (report.closed_index, report.closed_lsn, report.holds) == (5, 9, 3)
+
+
+async def test_every_replica_of_a_deleted_log_is_removed() -> None:
+    """The one that runs, and one that is only stored; an unknown log is kept."""
+    rig = Rig()
+    at_version_2(rig)
+    rig.run_here(ONE, 1024)
+    rig.host.stored.add((ONE, ReplicaId(1030)))
+    rig.run_here(TWO, 1040)
+    await rig.sender.beat_once()
+    rig.state.deleted = [(1, 1)]
+    for _ in range(2):
+        await rig.sender.beat_once()
+        await rig.sender.settle()
+    assert rig.host.calls == [
+        ("bury", ONE),
+        ("remove", ONE, 1024),
+        ("remove", ONE, 1030),
+    ]
+    assert rig.host.stored == {(TWO, ReplicaId(1040))}
+    await rig.sender.beat_once()
+    assert set(rig.state.stores["s1"].replicas) == {TWO}
+    assert rig.state.stores["s1"].stored == ()
+
+
+async def test_a_removal_that_fails_is_tried_again_with_the_next_answer() -> None:
+    rig = Rig()
+    at_version_2(rig)
+    rig.run_here(ONE, 1024)
+    rig.state.deleted = [(1, 1)]
+    rig.host.failure = NotReady("the disk is stuck")
+    await rig.sender.beat_once()
+    await rig.sender.settle()
+    assert rig.host.stored == {(ONE, ReplicaId(1024))}
+    rig.host.failure = None
+    await rig.sender.beat_once()
+    await rig.sender.settle()
+    assert rig.host.stored == set()
+
+
+async def test_a_beat_asks_for_so_many_pages_of_the_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DIRECTORY_PAGES_PER_BEAT_MAX; what is left comes after the next beats."""
+    monkeypatch.setattr(bounds, "DIRECTORY_PAGES_PER_BEAT_MAX", 2)
+    wanted = Directory.wanted
+    monkeypatch.setattr(
+        Directory, "wanted", lambda self: msgspec.structs.replace(wanted(self), limit=3)
+    )
+    rig = Rig()
+    for number in range(1, 10):
+        shard = ShardId(number)
+        rig.state.shards[shard] = ShardState(shard, f"log-{number}", 1, 0)
+    await rig.sender.beat_once()
+    assert not rig.vfs.exists("/directory")
+    rig.state.cluster_version = 2
+    rig.host.cluster_version.learn(2)
+    mark_all(rig.state)
+    for known in (0, 10):
+        await rig.sender.beat_once()
+        await rig.sender.settle()
+        assert len(rig.directory) == known
+    assert rig.directory.resolve("log-7") == rig.directory.row(ShardId(7)) is not None
+    assert rig.vfs.exists("/directory")
+    await rig.sender.beat_once()
+    assert rig.beats()[-1].stores_index == rig.state.stores_index > 0
+
+
+async def test_inv_beat_away_a_store_that_was_turned_away_leads_no_more() -> None:
+    """It was forgotten while it was silent, and went on leading: HAKeeper never heard of the shard
+    again, and could not replace it.
+    """
+    rig = Rig()
+    others = [Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n)) for n in (1025, 1026)]
+    rig.membership = initial_membership([rig.me, *others])
+    match = ((ReplicaId(1024), Index(9)), (ReplicaId(1025), Index(5)), (ReplicaId(1026), Index(8)))
+    rig.run_here(ONE, 1024, role=Role.LEADER, match=match)
+    rig.run_here(TWO, 1024)
+    for refusal, asked in (
+        (PermissionDenied("not for you"), []),
+        (PermissionDenied("forgotten", joining="not admitted"), [("transfer", ONE, 1026)]),
+    ):
+        rig.host.propose_failures = [refusal]
+        with pytest.raises(PermissionDenied):
+            await rig.sender.beat_once()
+        await rig.sender.settle()
+        assert [call for call in rig.host.calls if call[0] == "transfer"] == asked
+
+
+async def test_the_only_voter_stays_leader_when_its_store_is_turned_away() -> None:
+    rig = Rig()
+    rig.run_here(ONE, 1024, role=Role.LEADER)
+    rig.host.propose_failures = [PermissionDenied("forgotten", joining="not admitted")]
+    with pytest.raises(PermissionDenied):
+        await rig.sender.beat_once()
+    await rig.sender.settle()
+    assert not rig.host.calls
+
+
+async def test_a_store_that_is_turned_away_knows_why_until_it_is_taken() -> None:
+    rig = Rig()
+    await rig.sender.beat_once()
+    assert rig.sender.turned_away == ""
+    forgotten = "a data directory of s1, which was forgotten"
+    for failure in (
+        PermissionDenied("no", joining=forgotten),
+        PermissionDenied("not for you"),
+        StaleEpoch("older"),
+    ):
+        rig.host.propose_failures = [failure]
+        with pytest.raises(LogServiceError):
+            await rig.sender.beat_once()
+        assert rig.sender.turned_away == forgotten
+    await rig.sender.beat_once()
+    assert rig.sender.turned_away == ""
+
+
+async def test_heartbeats_without_an_answer_are_one_line_for_each_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Refused three times, lost three times, refused again; answered; refused again."""
+    rig = Rig()
+    refused, lost = PermissionDenied("no", joining="not admitted"), StaleEpoch("older")
+    coming: list[LogServiceError | None] = [*[refused] * 3, *[lost] * 3, refused, None, refused]
+    beat_once = rig.sender.beat_once
+
+    async def next_one() -> replies.HeartbeatReply:
+        if not coming:
+            raise asyncio.CancelledError
+        failure = coming.pop(0)
+        rig.host.propose_failures = [failure] if failure is not None else []
+        return await beat_once()
+
+    monkeypatch.setattr(rig.sender, "beat_once", next_one)
+    monkeypatch.setattr(rig.sender, "_interval_s", 0.0)
+    with caplog.at_level("INFO"), pytest.raises(asyncio.CancelledError):
+        await rig.sender.run()
+    lines = [one.message for one in caplog.records if "was not answered" in one.message]
+    assert [line.split(": ")[1] for line in lines] == [
+        "PERMISSION_DENIED",
+        "STALE_EPOCH",
+        "PERMISSION_DENIED",
+    ]
+
+
+async def test_limits_of_logs_arrive_once_and_again_when_they_change() -> None:
+    rig = Rig()
+    await rig.sender.beat_once()
+    at_version_2(rig)
+    assert (await rig.sender.beat_once()).limits is None
+    policy = Policy(max_bytes_per_s=1 << 20, weight=30)
+    rig.state.shards[ONE] = ShardState(ONE, "log-1", 3, 0, policy=policy)
+    rig.state.limits_version = 5
+    forget(rig.state)
+    said = await rig.sender.beat_once()
+    assert said.limits == (replies.ShardLimits(ONE, 1 << 20, 0, 30),)
+    assert rig.host.limits.of(ONE).weight == 30
+    assert rig.host.limits.of(TWO) == replies.ShardLimits(TWO)
+    assert (await rig.sender.beat_once()).limits is None
+    assert rig.beats()[-1].limits_version == 5

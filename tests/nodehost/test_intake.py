@@ -15,10 +15,14 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
+from logservice import bounds
+from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind, Proposal
 from logservice.envelope import NO_PROPOSAL, encode_command
-from logservice.ids import Index, Lsn, SessionId, Term
+from logservice.hakeeper.commands.replies import ShardLimits
+from logservice.ids import Index, Lsn, SessionId, ShardId, Term
 from logservice.nodehost.replica.intake import Intake
+from logservice.nodehost.replica.pace import LimitTable, Pace
 from logservice.nodehost.replica.pending import PendingBook
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing
@@ -30,6 +34,7 @@ from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 from tests.owners import APP, CLAIM, NONCE
 
+SHARD = ShardId(1)
 TRUNCATE = commands.Truncate(APP, Lsn(1), 0)
 
 
@@ -86,10 +91,14 @@ class Bench:
         self.rsm = LogRsm()
         self.core = Core(self.rsm)
         self.book = PendingBook()
+        self.clock = ManualClock()
+        self.table = LimitTable()
+        self.pace = Pace(self.table, self.clock, SHARD)
         self.intake = Intake(
             self.core,  # type: ignore[arg-type]
             Admission(self.rsm),
             self.book,
+            self.pace,
             origin=7,
             count_max=100,
             bytes_max=1 << 20,
@@ -357,3 +366,89 @@ async def test_a_leader_whose_first_entry_waits_for_closed_disks_refuses_blocks(
     assert len(bench.core.entries) == before + 2
     assert not first.done()
     assert not second.done()
+
+
+# --- limits of the log ----------------------------------------------------------------------------
+
+
+def limited(records_per_s: int) -> Bench:
+    bench = Bench()
+    bench.table.update(1, [ShardLimits(SHARD, 0, records_per_s)])
+    bench.pace.follow_table()
+    return bench
+
+
+async def test_what_a_log_may_not_append_yet_waits_and_keeps_its_order() -> None:
+    bench = limited(2)
+    appends = [bench.add(sequence) for sequence in range(1, 5)]
+    bench.drain()
+    bench.apply_next()
+    bench.apply_next()
+    assert [one.done() for one in appends] == [True, True, False, False]
+    assert bench.intake.paced
+    for done in (3, 4):
+        bench.clock.advance(0.51)
+        bench.drain()
+        bench.apply_next()
+        assert [one.done() for one in appends] == [True] * done + [False] * (4 - done)
+    assert [one.result().lsn for one in appends] == [1, 2, 3, 4]
+    assert not len(bench.intake)
+
+
+async def test_commands_go_past_appends_that_wait_for_a_limit() -> None:
+    bench = limited(1)
+    appends = [bench.add(sequence) for sequence in (1, 2)]
+    bench.drain()
+    bench.apply_next()
+    truncate: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+    bench.intake.add(truncate, 1e9, command=commands.encode(TRUNCATE))
+    bench.drain()
+    bench.apply_next()
+    assert [one.done() for one in (*appends, truncate)] == [True, False, True]
+    bench.clock.advance(1.1)
+    bench.drain()
+    bench.apply_next()
+    assert appends[1].result().lsn == 2
+
+
+async def test_beyond_what_may_wait_appends_are_refused_with_the_time_to_wait() -> None:
+    bench = limited(4)
+    for sequence in range(1, 6):
+        bench.add(sequence)
+    bench.drain()
+    for sequence in range(6, 9):
+        bench.add(sequence)
+    with pytest.raises(Busy) as refused:
+        bench.add(9)
+    assert 500 <= int(refused.value.metadata["retry_after_ms"]) <= 1500
+    assert len(bench.intake) == 4
+    bench.core.role = Role.FOLLOWER
+    bench.add(9)
+
+
+async def test_an_append_that_waits_for_the_limit_beyond_its_deadline_is_told_so() -> None:
+    bench = limited(1)
+    appends = [bench.add(sequence) for sequence in (1, 2)]
+    bench.drain()
+    bench.intake.expire(2e9)
+    with pytest.raises(Busy, match="limit"):
+        appends[1].result()
+    assert not len(bench.intake)
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+async def test_a_turn_takes_so_much_and_says_that_more_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    monkeypatch.setattr(bounds, "INTAKE_TURN_BYTES", 2 * 129)
+    appends = [bench.add(sequence) for sequence in range(1, 6)]
+    bench.intake._entry_bytes_target = 0
+    for entries, more in ((2, True), (4, True), (5, False)):
+        bench.drain()
+        assert (len(bench.core.entries) - 1, bench.intake.turn_over) == (entries, more)
+    for _ in appends:
+        bench.apply_next()
+    assert [one.result().lsn for one in appends] == [1, 2, 3, 4, 5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from logservice_wire.errors import (
     PermissionDenied,
     Reason,
     SequenceGap,
+    ShardDeleted,
     ShardExists,
     ShardNotFound,
     StaleEpoch,
@@ -37,6 +39,7 @@ from logservice.nodehost.replica import log_reading
 from logservice.nodehost.routing import forwarding
 from logservice.nodehost.routing.forwarding import ForwardedCommand
 from logservice.owner import Author
+from logservice.raft.ready import Role
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, request, said
 from tests.owners import APP, NONCE
@@ -619,3 +622,48 @@ async def test_what_is_on_the_disk_only_is_never_read_by_the_event_loop(
     assert [block for _, block in found] == [b"%d" % n * 500 for n in range(40)]
     assert sum(entries for _, entries in readers) >= 120, "applied twice, sent, and read"
     assert {name.split("_")[0] for name, _ in readers} == {"reads"}
+
+
+async def test_inv_host_4_no_replica_of_a_deleted_log_begins(tmp_path: Path) -> None:
+    """INV-HOST-4: neither the one that was removed, nor one under another id, nor one that was
+    being started when the word came; a restart changes nothing about it.
+    """
+    cluster = Cluster(tmp_path, stores=1)
+    cluster.stores[1].inline_max_s = -1.0
+    await cluster.up(voters=(1,))
+    host = cluster.host(1)
+    other = ShardId(2)
+    starting = asyncio.ensure_future(
+        host.replicas.start(other, ReplicaId(9), Membership(), join=True)
+    )
+    await asyncio.sleep(0)
+    host.replicas.bury(other)
+    with pytest.raises(ShardDeleted):
+        await starting
+    assert host.replicas.info(other) is None
+    await host.replicas.remove(other, ReplicaId(9))
+    host.replicas.bury(SHARD)
+    await host.replicas.remove(SHARD, ReplicaId(1))
+    for replica in (1, 9):
+        with pytest.raises(ShardDeleted):
+            await host.replicas.start(SHARD, ReplicaId(replica), Membership(), join=True)
+    with pytest.raises(ShardDeleted):
+        await host.append(SHARD, request(), 1.0)
+    await cluster.stores[1].down()
+    assert (await cluster.stores[1].up()).replicas.infos() == []
+    await cluster.down()
+
+
+async def test_a_stall_of_our_own_counts_against_nobody(cluster: Cluster) -> None:
+    """INV-HOST-TICK: the loop of a leader and its followers stands still for ten election timeouts.
+    Nobody campaigns, and the leader does not miss its quorum.
+    """
+    leader = await cluster.leader()
+    await cluster.host(leader).append(SHARD, request(block=b"before"), 30.0)
+    await eventually(lambda: all(cluster.replica(n).raft.leader for n in (1, 2, 3)))
+    terms = [cluster.replica(number).raft.term for number in (1, 2, 3)]
+    for _ in range(3):
+        time.sleep(2.0)  # noqa: ASYNC251 - the loop is to stall
+        await cluster.host(leader).append(SHARD, request(block=b"after"), 30.0)
+    assert [cluster.replica(number).raft.term for number in (1, 2, 3)] == terms
+    assert cluster.replica(leader).raft.role is Role.LEADER

@@ -12,13 +12,13 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
 
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.transport.accepting import lobby
+from logservice.nodehost.transport.accepting import inbound, lobby
 from logservice.nodehost.transport.dialing import line
 from logservice.nodehost.transport.link import connection
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello
-from logservice.nodehost.transport.wire.frame import FrameKind, encode_frame
+from logservice.nodehost.transport.wire.frame import HEADER_BYTES, FrameKind, encode_frame
 from tests.nodehost.transport_conformance import (
     A,
     B,
@@ -176,6 +176,23 @@ async def test_refusals_are_told(world: TcpWorld) -> None:
     assert b"protocol" in await sent_raw(b, hello_frame(identity(A), protocol=PROTOCOL + 1))
     assert b"NOT_READY" in await sent_raw(b, hello_frame(identity(A), expected=StoreId("store-c")))
     assert b.stats().refused == 3
+
+
+async def test_an_acceptor_takes_every_protocol_that_it_knows(
+    world: TcpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of the next release dials with a later protocol once the cluster was raised."""
+    b, _ = await started(world, B)
+    assert isinstance(b, TcpTransport)
+    monkeypatch.setattr(inbound, "PROTOCOLS", frozenset({PROTOCOL, PROTOCOL + 1}))
+    for protocol in (PROTOCOL, PROTOCOL + 1):
+        reader, writer = await dial(b)
+        writer.write(hello_frame(identity(A), protocol=protocol))
+        answered = encode_hello(Hello(protocol, Lane.MAIN, identity(B), StoreId("")))
+        assert (await reader.readexactly(HEADER_BYTES + len(answered)))[HEADER_BYTES:] == answered
+        writer.transport.abort()
+    refused = await sent_raw(b, hello_frame(identity(A), protocol=PROTOCOL + 2))
+    assert f"speaks protocol {PROTOCOL} and {PROTOCOL + 1}, not {PROTOCOL + 2}".encode() in refused
 
 
 async def test_whoever_says_nothing_is_cut(

@@ -78,6 +78,9 @@ class FakeHost:
         replica = self.replicas[shard]
         return Snapshot(replica.applied, Term(1), Lsn(replica.next_lsn), Membership(), b"s" * 50)
 
+    async def applied_in_slices(self, shard: ShardId) -> Snapshot:
+        return self.applied_snapshot(shard)
+
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:

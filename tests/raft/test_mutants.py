@@ -75,7 +75,7 @@ def acknowledges_before_the_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def applies_before_the_disk(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RaftLog, "_appliable", lambda self: self.committed)
+    patch.setattr(RaftLog, "appliable", lambda self: self.committed)
 
 
 def appends_without_a_match(patch: pytest.MonkeyPatch) -> None:

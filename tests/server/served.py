@@ -35,6 +35,7 @@ from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.log_service import LogService
+from logservice.versions import NEWEST
 from tests.nodehost.assembled import assemble
 
 LIMITS = LimitsSection()
@@ -74,9 +75,12 @@ class ServedStore:
 class Served:
     """`async with Served(3) as served`: `served.stores`, and `served.new_shard()`."""
 
-    def __init__(self, count: int, limits: LimitsSection = LIMITS) -> None:
+    def __init__(
+        self, count: int, limits: LimitsSection = LIMITS, cluster_version: int = NEWEST
+    ) -> None:
         self._count = count
         self._limits = limits
+        self._cluster_version = cluster_version
         self._next_shard = 1
         self.stores: list[ServedStore] = []
         self.fatal: list[BaseException] = []
@@ -123,6 +127,7 @@ class Served:
             state_machines=lambda _: LogRsm(),
         )
         host = parts.host
+        host.cluster_version.learn(self._cluster_version)
         await host.start()
         context = StoreContext(
             host, self._limits, lambda store: f"client-of-{store}", lambda: self.caller

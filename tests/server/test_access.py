@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_client import LogClient, Tls
+from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
 from logservice_wire.errors import Reason
 from logservice_wire.roles import Role
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
@@ -68,7 +69,8 @@ async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
     message = SERVED[path].request
     request = message()
     if "shard_id" in request.DESCRIPTOR.fields_by_name:
-        request.shard_id = 1
+        # A Close is for ever, and the tests after this one append to shard 1.
+        request.shard_id = 1 if not path.endswith("/CloseShard") else 999
     if "open" in request.DESCRIPTOR.fields_by_name:
         request.open.shard_id = 1
     method = rpcs()[path]
@@ -157,6 +159,25 @@ async def test_scopes_hold(store: Store) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await log_pb2_grpc.LogStub(channel).Append(request)
             assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+
+
+async def test_a_service_holds_only_the_logs_that_its_identity_may_truncate(store: Store) -> None:
+    await change(store, uri("client", "tn"), "cluster", grant=["append"])
+    await change(store, uri("client", "tn"), "shard/1", grant=["truncate"])
+    said = [hakeeper_pb2.ReplayedLsn(shard_id=one, lsn=1) for one in (1, 2)]
+    async with channel_of(store, papers_of("tn")) as channel:
+        stub: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Heartbeat(hakeeper_pb2.HeartbeatRequest(service_id="tn", replayed=said))
+        error = typed(caught.value)
+        assert (error.reason, error.metadata["shard"]) == (Reason.PERMISSION_DENIED, "2")
+        many = [said[0]] * (REPLAYED_PER_SERVICE_MAX + 1)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Heartbeat(hakeeper_pb2.HeartbeatRequest(service_id="tn", replayed=many))
+        assert typed(caught.value).reason is Reason.TOO_LARGE
+        allowed = hakeeper_pb2.HeartbeatRequest(service_id="tn", kind="tn", replayed=said[:1])
+        [answer] = (await stub.Heartbeat(allowed)).replayed
+        assert (answer.shard_id, answer.lsn) == (1, 1)
 
 
 async def test_a_change_is_in_force_within_two_heartbeats(

@@ -15,7 +15,13 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_client.client import LogClient
-from logservice_wire.errors import LogServiceError, Reason
+from logservice_wire.errors import (
+    HoldRefused,
+    InvalidArgument,
+    LogServiceError,
+    Reason,
+    ShardNotFound,
+)
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
 from logservice import config
@@ -24,6 +30,7 @@ from logservice.ids import HAKEEPER_SHARD
 from logservice.nodehost.node_host import NodeHost
 from logservice.raft.ready import Role
 from logservice.server.store import Store
+from logservice.versions import NEWEST
 from tests.server.served import typed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -129,6 +136,100 @@ async def test_a_client_that_knows_only_another_store_administers(stores: list[S
             assert after == before + 1
             # The client keeps what it has found: the next call goes there first.
             assert client._caller.router.candidates(None)[0] == leader.client_address
+
+
+async def test_what_a_service_replays_holds_its_log_until_the_service_forgets_it(
+    stores: list[Store],
+) -> None:
+    """From the client's helper through HAKeeper to the log and back."""
+
+    async def ignore(_: hakeeper_pb2.ServiceCommand) -> None:
+        raise AssertionError("nobody sends commands")
+
+    async with LogClient([store.client_address for store in stores]) as client:
+        shard_id = await client.hakeeper.create_shard(name="replayed", timeout=30)
+        shard = client.shard(shard_id)
+        service = client.hakeeper.service("tn-1", "tn", ignore)
+        service._interval_s = 0.05
+        running = asyncio.create_task(service.run())
+        await shard.append([b"r"] * 9, timeout=30)
+        service.replayed(shard_id, 4)
+        assert await service.held(shard_id, timeout=30) == 5
+        assert await shard.truncate(8, timeout=30) == 4
+        service.replayed(shard_id, 6)
+        async with asyncio.timeout(30):
+            while (await shard.status(timeout=30)).truncated_lsn != 6:  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.05)
+        service.replayed(shard_id, 2)
+        with pytest.raises(HoldRefused) as refused:
+            await service.held(shard_id, timeout=30)
+        assert int(refused.value.metadata["first_lsn"]) in (5, 7)  # as the last report had it
+        service.forget(shard_id)
+        async with asyncio.timeout(30):
+            while (await shard.status(timeout=30)).truncated_lsn != 8:  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.05)
+        service.replayed(999, 1)
+        with pytest.raises(ShardNotFound):
+            await service.held(999, timeout=30)
+        running.cancel()
+
+
+async def test_a_service_is_told_to_drain_and_says_when_it_has(stores: list[Store]) -> None:
+    async def ignore(_: hakeeper_pb2.ServiceCommand) -> None:
+        raise AssertionError("nobody sends commands")
+
+    async with LogClient([store.client_address for store in stores]) as client:
+        service = client.hakeeper.service("cn-1", "cn", ignore)
+        service._interval_s = 0.05
+        running = asyncio.create_task(service.run())
+
+        async def learns(state: str) -> None:
+            async with asyncio.timeout(30):
+                while service.work_state != state:
+                    await service._answered.wait()
+
+        await learns("working")
+        await client.hakeeper.set_service_state("cn-1", "draining", timeout=30)
+        await learns("draining")
+        service.drained()
+        await learns("drained")
+        services = (await client.hakeeper.cluster_state(timeout=30)).services
+        (shown,) = [one for one in services if one.service_id == "cn-1"]
+        assert shown.work_state == "drained"
+        await client.hakeeper.set_service_state("cn-1", "working", timeout=30)
+        await learns("working")
+        for unknown in ("drained", "asleep"):
+            with pytest.raises(InvalidArgument) as refused:
+                await client.hakeeper.set_service_state("cn-1", unknown, timeout=30)
+            assert refused.value.metadata["field"] == "work_state"
+        running.cancel()
+
+
+async def test_the_cluster_version_is_raised_by_one_and_only_when_all_stores_know_it(
+    stores: list[Store],
+) -> None:
+    """These stores were born together, at the highest version that they know."""
+    _, others = await leader_and_others(stores)
+    async with LogClient(others[0].client_address) as client:
+        state = await client.hakeeper.cluster_state(timeout=30)
+        assert (state.cluster_version, state.next_version) == (NEWEST, 0)
+        assert {one.highest_version for one in state.stores} == {NEWEST}
+        assert await client.hakeeper.raise_cluster_version(NEWEST, timeout=30) == NEWEST
+        with pytest.raises(LogServiceError) as caught:
+            await client.hakeeper.raise_cluster_version(NEWEST + 1, timeout=30)
+        assert caught.value.reason is Reason.VERB_REFUSED
+        assert caught.value.metadata["stores"] == ",".join(sorted(map(store_id, stores)))
+        with pytest.raises(LogServiceError) as caught:
+            await client.hakeeper.raise_cluster_version(NEWEST + 2, timeout=30)
+        assert caught.value.reason is Reason.INVALID_ARGUMENT
+        while {one.used_version for one in state.stores} != {NEWEST}:
+            await asyncio.sleep(0.05)
+            state = await client.hakeeper.cluster_state(timeout=30)
+        assert state.cluster_version == NEWEST
+
+
+def store_id(store: Store) -> str:
+    return host_of(store).identity.store_id
 
 
 async def test_a_refusal_of_the_leader_reaches_the_client(stores: list[Store]) -> None:

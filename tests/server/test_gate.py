@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from logservice_wire.errors import NotReady, PermissionDenied
-from logservice_wire.rpcs import READ, TRUNCATE
+from logservice_wire.rpcs import GET_SHARD_INFO, READ, TRUNCATE
 
 from logservice import bounds
 from logservice.access import AccessList, Grant
-from logservice.ids import ShardId
-from logservice.server.edge.gate import Gate, Identities
+from logservice.ids import HAKEEPER_SHARD, ShardId
+from logservice.server.edge.gate import DIRECTORY, Gate, Identities
 
 FOREVER = float("inf")
 
@@ -25,7 +25,7 @@ def gate_of(*grants: Grant) -> tuple[Gate, list[ShardId]]:
         asked.append(shard)
         return f"shard-{shard}"
 
-    access: Any = SimpleNamespace(list=AccessList(1, grants))
+    access: Any = SimpleNamespace(list=AccessList(1, grants), current=True, too_old=False)
     return Gate(access, Identities("d", "c"), name_of), asked
 
 
@@ -34,17 +34,17 @@ class _Lists:
 
     def __init__(self, *grants: Grant) -> None:
         self.list = AccessList(1, grants)
+        self.current = True
+        self.too_old = False
 
 
 async def test_what_is_not_granted_is_denied() -> None:
-    """INV-GATE-1, without a grant, with a grant over something else, and without an answer about a
-    shard's name.
-    """
+    """INV-GATE-1, without a grant, and with a grant over something else."""
 
     async def name_of(_: ShardId) -> str:
-        raise NotReady("no HAKeeper")
+        return "attic"
 
-    access: Any = _Lists(Grant("other", "*", ("read",)), Grant("named", "name/*", ("read",)))
+    access: Any = _Lists(Grant("other", "*", ("read",)), Grant("named", "name/w*", ("read",)))
     gate = Gate(access, Identities("d", "c"), name_of)
     for identity in ("nobody", "named"):
         with pytest.raises(PermissionDenied):
@@ -54,6 +54,44 @@ async def test_what_is_not_granted_is_denied() -> None:
         await gate.admit(gate._known(b"o", "other", FOREVER), TRUNCATE, ShardId(1))
     await gate.admit(gate._known(b"o", "other", FOREVER), READ, ShardId(1))
     assert gate.denied == 3
+
+
+async def test_what_cannot_be_told_is_neither_let_in_nor_denied() -> None:
+    """INV-GATE-3: a name that nobody can tell now, and a list that may have been changed since."""
+    silent = True
+
+    async def name_of(_: ShardId) -> str:
+        if silent:
+            raise NotReady("no HAKeeper")
+        return "wal"
+
+    access: Any = _Lists(
+        Grant("me", "name/w*", ("read",)),
+        Grant("me", "shard/7", ("read",)),
+        Grant("me", "cluster", ("read",)),
+    )
+    gate = Gate(access, Identities("d", "c"), name_of)
+    me, nobody = gate._known(b"me", "me", FOREVER), gate._known(b"x", "nobody", FOREVER)
+    with pytest.raises(NotReady) as caught:
+        await gate.admit(me, READ, ShardId(1))
+    assert caught.value.metadata == {DIRECTORY: "name", "shard": "1"}
+    await gate.admit(me, READ, ShardId(7))
+    await gate.admit(me, GET_SHARD_INFO, ShardId(1))
+    access.current = False
+    for caller, rpc, shard in ((nobody, READ, 1), (nobody, READ, 7), (me, TRUNCATE, 0)):
+        with pytest.raises(NotReady) as caught:
+            await gate.admit(caller, rpc, ShardId(shard))
+        assert caught.value.metadata == {DIRECTORY: "grants"}
+    assert gate.denied == 0
+    silent = False
+    await gate.admit(me, READ, ShardId(1))
+    with pytest.raises(NotReady):
+        await gate.admit(me, TRUNCATE, ShardId(1))
+    access.current = True
+    for caller, rpc in ((nobody, READ), (me, TRUNCATE)):
+        with pytest.raises(PermissionDenied):
+            await gate.admit(caller, rpc, ShardId(1))
+    assert gate.denied == 2
 
 
 async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:
@@ -68,6 +106,14 @@ async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:
     assert not gate.in_force(me, listed)
     with pytest.raises(PermissionDenied):
         await gate.admit(me, READ, ShardId(1))
+    access.list = AccessList(3, (Grant("me", "*", ("read",)),))
+    listed = await gate.admit(me, READ, ShardId(1))
+    access.too_old = True
+    assert not gate.in_force(me, listed)
+    with pytest.raises(NotReady) as caught:
+        await gate.admit(me, READ, ShardId(1))
+    assert caught.value.metadata == {DIRECTORY: "age"}
+    access.too_old = False
     expired = gate._known(b"late", "me", 0.0)
     assert not gate.in_force(expired, access.list)
 
@@ -110,3 +156,42 @@ async def test_so_many_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
         await gate.admit(me, READ, ShardId(number))
         assert len(gate._names) <= 4
     assert asked == [ShardId(number) for number in range(1, 20)]
+
+
+async def test_a_renamed_shard_is_asked_for_again_when_the_list_is_newer() -> None:
+    """A rename gives the list another version; what was decided by the old name is forgotten."""
+    names = {ShardId(1): "wal"}
+
+    async def name_of(shard: ShardId) -> str:
+        return names[shard]
+
+    grant = Grant("me", "name/wal", ("read",))
+    access: Any = _Lists(grant)
+    gate = Gate(access, Identities("d", "c"), name_of)
+    me = gate._known(b"me", "me", FOREVER)
+    await gate.admit(me, READ, ShardId(1))
+    names[ShardId(1)] = "attic"
+    access.list = AccessList(2, (grant,))
+    with pytest.raises(PermissionDenied):
+        await gate.admit(me, READ, ShardId(1))
+
+
+async def test_a_name_that_was_asked_for_under_an_older_list_is_not_remembered() -> None:
+    grant = Grant("me", "name/wal", ("read",))
+    grant_of_op = Grant("op", "*", ("read",))
+    lists = [AccessList(1, (grant, grant_of_op)), AccessList(2, (grant, grant_of_op))]
+    access: Any = _Lists()
+    access.list = lists[0]
+
+    async def renamed_meanwhile(_: ShardId) -> str:
+        if access.list is lists[0]:
+            access.list = lists[1]
+            await gate.admit(gate._known(b"op", "op", FOREVER), READ, HAKEEPER_SHARD)
+            return "wal"
+        return "attic"
+
+    gate = Gate(access, Identities("d", "c"), renamed_meanwhile)
+    me = gate._known(b"me", "me", FOREVER)
+    await gate.admit(me, READ, ShardId(1))
+    with pytest.raises(PermissionDenied):
+        await gate.admit(me, READ, ShardId(1))

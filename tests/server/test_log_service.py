@@ -116,6 +116,17 @@ async def test_every_response_has_a_position(served: Served, shard: int) -> None
         assert position.leader_address == f"client-of-{leader}"
 
 
+async def test_the_leaders_acks_tell_how_many_voters_are_healthy(
+    served: Served, shard: int
+) -> None:
+    replica = served.leader(shard).host.replicas.running[ShardId(shard)]
+    await eventually(lambda: replica.redundancy == (3, 3))
+    acked = await append(served.leader(shard), shard, b"a")
+    assert (acked.position.healthy_voters, acked.position.voters) == (3, 3)
+    forwarded = await append(served.followers(shard)[0], shard, b"b")
+    assert forwarded.position.voters == 0, "only the leader knows"
+
+
 async def test_stale_read_and_status(served: Served, shard: int) -> None:
     await append(served.leader(shard), shard, b"a")
     for store in served.stores:

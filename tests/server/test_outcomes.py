@@ -43,6 +43,7 @@ from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
 from logservice.server.services.log_service import LogService
 from logservice.trace import NO_TRACING, Call, NoTracing, Span
+from logservice.versions import NEWEST
 from tests.server.served import LIMITS, Served, block, no_report
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -119,7 +120,7 @@ class Broken:
         context = StoreContext(host, LIMITS, lambda store: self.address_of(store), calling.get)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), self)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(FakeHAKeeper(self), LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
+            HAKeeperService(FakeHAKeeper(self), None, LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
             self,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
@@ -191,6 +192,8 @@ class Telling:
 class FakeHAKeeper:
     """It applies everything; the values that it answers mean nothing."""
 
+    cluster_version = NEWEST
+
     def __init__(self, broken: Broken) -> None:
         self._broken = broken
 
@@ -222,19 +225,42 @@ UNARY: dict[str, Any] = {
     "Log/ReleaseWriter": log.ReleaseWriterRequest(epoch=1),
     "Log/SetHold": log.SetHoldRequest(name="other", lsn=2),
     "Log/ReleaseHold": log.ReleaseHoldRequest(name="held"),
+    "Log/CloseShard": log.CloseShardRequest(),
     "Log/AllocateTimestamps": log.AllocateTimestampsRequest(count=1),
     "HAKeeper/Heartbeat": hakeeper.HeartbeatRequest(service_id="cn-1", kind="cn"),
     "HAKeeper/AllocateIds": hakeeper.AllocateIdsRequest(key="k", count=1),
     "HAKeeper/CreateShard": hakeeper.CreateShardRequest(name="n", replicas=1),
+    "HAKeeper/ChangeShard": hakeeper.ChangeShardRequest(shard_id=1, name="n"),
+    "HAKeeper/DeleteShard": hakeeper.DeleteShardRequest(shard_id=1, name="n"),
     "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
         identity="logservice://t/c/client/x", scope="*", grant=["read"]
     ),
     "HAKeeper/AdmitStore": hakeeper.AdmitStoreRequest(store_id="s9"),
+    "HAKeeper/SendServiceCommand": hakeeper.SendServiceCommandRequest(
+        service_id="s", kind="k", request_id="r"
+    ),
+    "HAKeeper/SetServiceState": hakeeper.SetServiceStateRequest(
+        service_id="s", work_state="draining"
+    ),
     "HAKeeper/SetJoining": hakeeper.SetJoiningRequest(joining="by-verb"),
+    "HAKeeper/RaiseClusterVersion": hakeeper.RaiseClusterVersionRequest(version=2),
+    "HAKeeper/SetStoreMode": hakeeper.SetStoreModeRequest(
+        store_id="s1", mode="draining", force=True
+    ),
+    "HAKeeper/SetRepair": hakeeper.SetRepairRequest(off_ms=1000),
+    "HAKeeper/ForgetStore": hakeeper.ForgetStoreRequest(store_id="s9", force=True),
+    "HAKeeper/MoveReplica": hakeeper.MoveReplicaRequest(from_store="s1", to_store="s2"),
+    "HAKeeper/CancelWish": hakeeper.CancelWishRequest(wish_id=1),
+    "HAKeeper/CancelOperator": hakeeper.CancelOperatorRequest(operator_id=1),
+    "HAKeeper/SetLeader": hakeeper.SetLeaderRequest(for_ms=1000),
+    "HAKeeper/ChangeSettings": hakeeper.ChangeSettingsRequest(default_replicas=1),
+    "HAKeeper/Rebalance": hakeeper.RebalanceRequest(leaders=True),
+    "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
 }
 READING = {"Read", "Follow", "GetShardStatus", "AppendStream"}
-READING |= {"GetClusterState", "GetShardInfo", "GetAccessList"}
+READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
+READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport"}
 
 

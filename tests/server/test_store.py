@@ -202,6 +202,23 @@ async def test_heartbeat_of_a_database_service(client: Client) -> None:
     )
 
 
+async def test_a_command_for_a_service_is_one_by_its_request_id(client: Client) -> None:
+    beat = hakeeper_pb2.HeartbeatRequest(service_id="cn-1", kind="cn")
+    await client.hakeeper.Heartbeat(beat)
+    send = client.hakeeper.SendServiceCommand
+    request = hakeeper_pb2.SendServiceCommandRequest
+    first = await send(request(service_id="cn-1", kind="k", payload=b"p", request_id="r1"))
+    again = await send(request(service_id="cn-1", kind="k", payload=b"p", request_id="r1"))
+    other = await send(request(service_id="cn-1", kind="k", payload=b"p", request_id="r2"))
+    assert first.command_id == again.command_id < other.command_id
+    commands = (await client.hakeeper.Heartbeat(beat)).commands
+    assert [one.id for one in commands] == [first.command_id, other.command_id]
+    await refused(send(request(service_id="cn-1", kind="k")), Reason.INVALID_ARGUMENT)
+    await refused(
+        send(request(service_id="cn-1", kind="l", request_id="r1")), Reason.INVALID_ARGUMENT
+    )
+
+
 async def test_appends_and_reads_leave_no_lines_in_the_log(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,7 @@ class Store:
         self.disk = SimDisk(random.Random(seed), lambda: None)
         self.up, self.process = True, object()
         self.world = SimpleNamespace(
+            cluster_version=1,
             config=SimpleNamespace(seed=seed, disk_delay_s=0.1),
             healing=False,
             counts=Counter(),
@@ -152,22 +153,16 @@ def test_nothing_is_hit_before_something_is_durable_or_once_all_is_healed() -> N
     assert not damage.armed
 
 
-@pytest.mark.parametrize(("given_up", "joint"), [(True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("given_up", "joint", "version"), [(True, False, 1), (False, True, 1), (True, True, 2)]
+)
 def test_nothing_is_hit_while_another_voter_may_be_swapped_in_place(
-    *, given_up: bool, joint: bool
+    *, given_up: bool, joint: bool, version: int
 ) -> None:
     """Short seed 2300261: of three voters one was in a failed directory, with its successor on the
     same store, and one was damaged.
     """
-    store: Any = Store(1)
-    damage = Damage(store)
-    for index in range(1, 5):
-        commit(store, damage, update(new=entries(index, index, size=700)))
-    raft = SimpleNamespace(membership=SimpleNamespace(joint=joint))
-    other = SimpleNamespace(
-        gave_up_a_directory=given_up, running=lambda _: SimpleNamespace(raft=raft)
-    )
-    store.world.stores.append(other)
+    store, damage = beside(given_up=given_up, joint=joint, version=version)
     for _ in range(20):
         damage.armed = frozenset(["append"])
         damage.strike_anyhow()
@@ -176,6 +171,31 @@ def test_nothing_is_hit_while_another_voter_may_be_swapped_in_place(
     damage.armed = frozenset(["append"])
     damage.strike_anyhow()
     assert store.world.counts
+
+
+def test_from_version_2_on_a_voter_in_a_failed_directory_is_waited_for() -> None:
+    """Short seed 2300261: it is no reason any more to leave the other voters alone."""
+    store, damage = beside(given_up=True, joint=False, version=2)
+    damage.armed = frozenset(["append"])
+    damage.strike_anyhow()
+    assert store.world.counts
+
+
+def beside(*, given_up: bool, joint: bool, version: int) -> tuple[Any, Damage]:
+    """A store with something durable, beside one that gave a directory up, or whose shard is
+    joint.
+    """
+    store: Any = Store(1)
+    store.world.cluster_version = version
+    damage = Damage(store)
+    for index in range(1, 5):
+        commit(store, damage, update(new=entries(index, index, size=700)))
+    raft = SimpleNamespace(membership=SimpleNamespace(joint=joint))
+    other = SimpleNamespace(
+        gave_up_a_directory=given_up, running=lambda _: SimpleNamespace(raft=raft)
+    )
+    store.world.stores.append(other)
+    return store, damage
 
 
 def test_a_world_whose_store_is_hit_while_it_works_ends_well() -> None:

@@ -94,12 +94,40 @@ def running(number: int, last_index: int, *voters: int, epoch: int = 1) -> Any:
     ids=["whole", "successor without data", "successor not begun", "not a voter any more"],
 )
 def test_a_disk_is_lost_only_while_the_other_voters_have_their_data(
-    world: World, second: Any, third: Any, may_be_lost: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, second: Any, third: Any, may_be_lost: bool
 ) -> None:
     """Short seed 88000042: the successor of a voter in a failed directory had not begun yet."""
+    monkeypatch.setattr(World, "cluster_version", 1)
     victim = running(1, 9, 1, 2, 3)
     victim.up = False
     victim.replicas = list
+    world.stores = [victim, second, third]
+    assert Faults(world)._others_have_their_data(victim) == may_be_lost
+
+
+@pytest.mark.parametrize(
+    ("version", "works_again", "may_be_lost"),
+    [(1, True, False), (2, True, True), (2, False, False)],
+)
+def test_a_voter_in_a_failed_directory_has_its_data_again_after_a_restart(
+    world: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    version: int,
+    works_again: bool,
+    may_be_lost: bool,
+) -> None:
+    """Short seed 88000042: from cluster version 2 on HAKeeper waits for it, so a disk may be lost
+    meanwhile.
+    """
+    monkeypatch.setattr(World, "cluster_version", version)
+    victim, second, third = (running(number, 9, 1, 2, 3) for number in (1, 2, 3))
+    victim.up, victim.replicas = False, list
+    failed = SimpleNamespace(failed="broken", incarnation=Incarnation(2))
+    second.parts = SimpleNamespace(host=SimpleNamespace(directories=[failed]))
+    second.disk = SimpleNamespace(lost=[] if works_again else ["data"])
+    second.running = lambda _: None
+    second.replicas = list
     world.stores = [victim, second, third]
     assert Faults(world)._others_have_their_data(victim) == may_be_lost
 

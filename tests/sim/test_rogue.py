@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from logservice import versions
+from logservice.hakeeper.commands import proposals
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Member, Membership
 from logservice.raft.messages import (
@@ -25,7 +27,7 @@ from logservice.raft.ready import Role
 from logservice.sim.campaign import run_seed
 from logservice.sim.config import draw
 from logservice.sim.oracle import Oracle
-from logservice.sim.rogue import Worlds, make_rogue
+from logservice.sim.rogue import Worlds, make_rogue, requests
 from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
 from logservice.sim.rogue.limits import Limits
 from logservice.sim.rogue.scene import Scene, Victim
@@ -163,3 +165,14 @@ def test_an_attack_can_be_made_and_is_stood(name: str) -> None:
     assert counts[f"rogue {name}"] > 0
     if name == "replays":
         assert counts["rogue batches replayed"] > 0, "it has heard something to replay"
+
+
+def test_it_asks_for_the_newer_verbs_where_there_are_some() -> None:
+    """They are proposals that HAKeeper would understand, and it takes none of them from a store."""
+    rogue: Any = SimpleNamespace(store_id="rogue")
+    victim: Any = SimpleNamespace(shard=ShardId(1), store=SimpleNamespace(store_id="store-1"))
+    found = requests._verbs(rogue, victim)
+    assert [proposals.decode(proposals.encode(one, versions.NEWEST)) for one in found] == [*found]
+    report = run_seed(1, short=True, rogue=("administration",), version=versions.NEWEST).report
+    assert report.violations == []
+    assert report.counts["rogue refused hakeeper.propose PERMISSION_DENIED"]

@@ -72,7 +72,7 @@ def test_all_shards_and_lsn_aliases() -> None:
     [
         ({"logservice.endpoints": " "}, "logservice.endpoints"),
         ({"shards": "1"}, "exactly one"),
-        ({"shard": "x"}, "shards"),
+        ({"shard": "1,,2"}, "shards"),
         ({"shard": "0"}, "numbered from 1"),
         ({"startingLsn": "0"}, "startingLsn"),
         ({"startingLsn": "-1"}, "startingLsn"),
@@ -104,3 +104,12 @@ def test_a_shard_is_required() -> None:
 def test_the_document_names_every_option() -> None:
     text = (Path(__file__).parents[2] / "docs/spark.md").read_text().lower()
     assert [name for name in KNOWN if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "log", "shards"),
+    [("wal-1", "wal-1", ()), (" wal-1 ", "wal-1", ()), ("7", "", (7,)), ("1,2", "", (1, 2))],
+)
+def test_a_log_is_read_by_name(given: str, log: str, shards: tuple[int, ...]) -> None:
+    options = parse_options({**REQUIRED, "shard": given})
+    assert (options.log, options.shards) == (log, shards)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logservice_client import SyncLogClient
 from pyspark_logservice.options import ReadOptions, parse_options
-from pyspark_logservice.plan import DataLossError, LsnRange, resolve, split
+from pyspark_logservice.plan import DataLossError, LsnRange, plan, resolve, split
+
+from tests.client.running_fake import running_fake
 
 
 def options(**given: str) -> ReadOptions:
@@ -67,3 +70,24 @@ def test_pieces_cover_everything_once(sizes: list[int], least: int, most: int) -
 def test_pieces_prefer_the_replicas_in_turn() -> None:
     pieces = split([LsnRange(1, 1, 7, ("a", "b", "c"))], 6, 1000)
     assert [piece.addresses[0] for piece in pieces] == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_tasks_prefer_the_replicas_of_their_zone_in_turn() -> None:
+    whole = LsnRange(1, 1, 5, ("leader", "b", "c", "d"), ("c", "b"))
+    assert [piece.addresses for piece in split([whole], 4, 1)] == [
+        ("c", "b", "leader", "d"),
+        ("b", "c", "d", "leader"),
+        ("c", "b", "leader", "d"),
+        ("b", "c", "d", "leader"),
+    ]
+    assert options(**{"logservice.zone": "eu/a"}).zone == "eu/a"
+
+
+def test_a_log_is_planned_by_its_name() -> None:
+    with running_fake(shards=(1, 3)) as cluster:
+        endpoints = ",".join(cluster.endpoints)
+        with SyncLogClient(endpoints) as client:
+            client.shard(3).append([b"a", b"b"])
+        asked = {"logservice.endpoints": endpoints, "shard": "shard-3"}
+        [found] = plan(parse_options(asked))
+    assert (found.shard, found.start, found.end) == (3, 1, 3)

@@ -11,6 +11,9 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from tools.list_protocol import PAGE, written
 
+WORDS = {"true", "done", "unknown", "forcible"}
+"""Values and keys of metadata that the page names, and that are no fields."""
+
 
 def test_the_tables_are_those_of_the_code() -> None:
     page = PAGE.read_text()
@@ -23,6 +26,27 @@ def test_every_reason_says_what_it_means() -> None:
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert len(cells) == 6
         assert len(cells[4]) > 10, made
+
+
+def test_the_fields_and_rpcs_that_the_page_names_exist() -> None:
+    """In the sections for which there is no table that is made from the code."""
+    text = PAGE.read_text().partition("## What needs cluster")[2].partition("## Limits")[0]
+    assert text.count("\n## ") == 4
+    messages = [
+        message
+        for package in (hakeeper_pb2, log_pb2)
+        for message in package.DESCRIPTOR.message_types_by_name.values()
+    ]
+    fields = {field.name for message in messages for field in message.fields}
+    named = set(re.findall(r"`([a-z_]+)`", text))
+    assert named - fields == WORDS
+    rpcs = {
+        method.name
+        for package in (hakeeper_pb2, log_pb2)
+        for service in package.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert set(re.findall(r"`([A-Z][a-z]\w+)`", text)) <= rpcs
 
 
 class _Bare(grpc.RpcError):

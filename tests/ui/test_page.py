@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 from logservice_client.sync import SyncLogClient
+from logservice_wire.rpcs import HEARTBEAT
+from logservice_wire.v1 import hakeeper_pb2
 
+from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.processes.local_cluster import LocalCluster
-from logservice.server.monitor.cluster.rows import OperatorRow
+from logservice.server.monitor.cluster.rows import (
+    FeedRow,
+    HAKeeperAnswer,
+    OperatorRow,
+    ReplicaRow,
+    ShardRow,
+    build,
+)
+from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.monitor.port.shard_page import Choice, ShardPage, ShardPages
 from tests.local_stores import kill_stores
 from tools.chromium import Chromium, program
 
@@ -27,7 +39,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "raft": {"tick_ms": 20},
     "hakeeper": {"heartbeat_interval_s": 0.5, "store_timeout_s": 300},
 }
-SIZES = ((400, 800), (1600, 1000))
+SIZES = ((400, 800), (1000, 800), (1600, 1000))
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
@@ -72,12 +84,51 @@ def picture(browser: Chromium, name: str) -> None:
         browser.screenshot(Path(folder) / f"{name}.png")
 
 
+def forge(browser: Chromium, part: str, rows: object) -> None:
+    """From now on the page gets `rows` for that part of the report, instead of the store's."""
+    said = json.dumps(msgspec.json.encode(rows).decode())
+    browser.run(
+        "window.real ??= window.fetch; window.forged ??= {};"
+        f" window.forged['/api/v1/{part}'] = {said};"
+        " window.fetch = (path, ...rest) => path.split('?')[0] in window.forged"
+        " ? Promise.resolve(new Response(window.forged[path.split('?')[0]]))"
+        " : window.real(path, ...rest); 0"
+    )
+
+
+def page_of(*shards: ShardRow) -> ShardPage:
+    report = build(HAKeeperAnswer(None, -1.0, ""), {}, StoreStatus(), shards=shards)
+    return ShardPages().page(report, Choice())
+
+
+def text(browser: Chromium, selector: str) -> str:
+    found = browser.run(f"document.querySelector({selector!r}).textContent")
+    assert isinstance(found, str)
+    return found
+
+
+def choose(browser: Chromium, selector: str, value: str) -> None:
+    browser.run(
+        f"const field = document.querySelector({selector!r}); field.value = {value!r};"
+        " field.dispatchEvent(new Event('change'))"
+    )
+
+
 def rows(browser: Chromium) -> list[str]:
     found = browser.run(
         "[...document.querySelectorAll('#shards tbody tr')].map((row) => row.dataset.shard)"
     )
     assert isinstance(found, list)
     return found
+
+
+def shows(browser: Chromium, shards: Sequence[str]) -> None:
+    """Wait until the table shows them: their rows come from the store."""
+    expected = " ".join(shards)
+    browser.wait(
+        "[...document.querySelectorAll('#shards tbody tr')].map((row) => row.dataset.shard)"
+        f".join(' ') === {expected!r}"
+    )
 
 
 def click(browser: Chromium, selector: str) -> None:
@@ -122,9 +173,11 @@ def test_sort_filter_and_pages(browser: Chromium, cluster: LocalCluster) -> None
     assert rows(browser) == [str(number) for number in range(25)]
     click(browser, "#next")
     click(browser, "#next")
-    assert rows(browser) == [str(number) for number in range(50, SHARDS + 1)]
+    shows(browser, [str(number) for number in range(50, SHARDS + 1)])
     click(browser, "th[data-key=shard] button")
-    assert rows(browser)[:2] == [str(SHARDS), str(SHARDS - 1)]
+    shows(browser, [str(SHARDS - number) for number in range(25)])
+    larger = "performance.getEntriesByType('resource').filter((one) => /shards$/.test(one.name))"
+    assert browser.run(f"{larger}.length") == 0, "the page asks for what it shows"
     click(browser, "th[data-key=applied_lsn] button")
     # A store whose answer comes too late for one picture appears in the next.
     browser.wait("document.querySelector('#shards tbody tr').dataset.shard === '3'")
@@ -132,7 +185,9 @@ def test_sort_filter_and_pages(browser: Chromium, cluster: LocalCluster) -> None
         "const field = document.querySelector('#filter'); field.value = 'LOG-5';"
         " field.dispatchEvent(new Event('input'))"
     )
+    browser.wait("document.querySelectorAll('#shards tbody tr').length === 11")
     assert set(rows(browser)) == {"5", *(str(number) for number in range(50, 60))}
+    assert text(browser, "#shards-count") == f"11 of {SHARDS + 1}"
     # A refresh keeps what a person chose.
     drawn = browser.run("Number(document.documentElement.dataset.drawn)")
     browser.wait(f"Number(document.documentElement.dataset.drawn) > {drawn}")
@@ -179,11 +234,7 @@ def test_repairs_and_events_are_listed(browser: Chromium, cluster: LocalCluster)
         store="store-4",
         error="no room",
     )
-    said = json.dumps(msgspec.json.encode([row]).decode())
-    browser.run(
-        f"const real = window.fetch; window.fetch = (path, ...rest) => path.includes('operators')"
-        f" ? Promise.resolve(new Response({said})) : real(path, ...rest); 0"
-    )
+    forge(browser, "operators", [row])
     shown = "document.querySelector('#operators').textContent"
     browser.wait(f"{shown}.includes('replace replica 9 on store-4: <b>catch up</b>, 2 min')")
     assert "no room" in browser.run(shown)
@@ -199,3 +250,147 @@ def test_the_page_says_when_its_store_is_gone(browser: Chromium, cluster: LocalC
     browser.wait("document.querySelector('#live').className.includes('lost')")
     cluster.start("store-1")
     browser.wait("document.querySelector('#live').textContent === 'live'")
+
+
+def test_a_service_and_the_command_that_waits_for_it(
+    browser: Chromium, cluster: LocalCluster
+) -> None:
+    beat = hakeeper_pb2.HeartbeatRequest(
+        service_id="cn-1",
+        kind="cn",
+        address="10.0.0.7:6001",
+        labels={"zone": MARKUP},
+        replayed=[hakeeper_pb2.ReplayedLsn(shard_id=1), hakeeper_pb2.ReplayedLsn(shard_id=999)],
+    )
+    browser.show(page(cluster), 1600, 1000)
+    browser.wait("document.querySelector('#services').textContent.includes('no service')")
+    call_store(cluster.endpoints()[0], HEARTBEAT, beat, 30, None)
+    with SyncLogClient(",".join(cluster.endpoints())) as client:
+        client.hakeeper.send_service_command("cn-1", "reload", b"")
+    row = "[...document.querySelectorAll('#services tr[data-service=cn-1] td')]"
+    browser.wait(f"{row}[4]?.textContent === '1'")
+    cells = browser.run(f"{row}.map((cell) => cell.textContent)")
+    assert cells[:3] == ["cn-1", "cn", "10.0.0.7:6001"]
+    browser.wait(f"{row}[5]?.textContent === '1 log'")  # the other one does not exist
+    assert cells[6] == f"zone={MARKUP}"
+    assert browser.run("document.querySelectorAll('#services img').length") == 0
+    assert text(browser, "#services-count") == "1"
+    browser.show(page(cluster), 400, 800, mobile=True)
+    picture(browser, "services-400")
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
+def test_the_clusters_events_come_by_themselves_and_can_be_held_and_filtered(
+    browser: Chromium, cluster: LocalCluster
+) -> None:
+    browser.show(page(cluster), 1600, 1000)
+    complaints = list(browser.console)
+    told = "document.querySelectorAll('#feed li[data-revision]')"
+    browser.wait(f"{told}.length > 5")
+    seen = browser.run(f"[...{told}].map((one) => +one.dataset.revision)")
+    assert seen == sorted(seen, reverse=True), "the newest one first"
+    click(browser, "#follow")
+    with SyncLogClient(",".join(cluster.endpoints())) as client:
+        client.hakeeper.create_shard(name="new-log")
+    browser.wait("document.querySelector('#feed-count').textContent.includes('newer')")
+    assert "new-log" not in text(browser, "#feed"), "a person reads; the list stays"
+    choose(browser, "#kind", "log-created")
+    click(browser, "#follow")
+    browser.wait("document.querySelector('#feed').textContent.includes('new-log')")
+    kinds = "[...document.querySelectorAll('#feed .from')].map((one) => one.textContent)"
+    assert set(browser.run(kinds)) == {"log-created"}
+    # A refresh keeps what a person chose.
+    drawn = browser.run("Number(document.documentElement.dataset.drawn)")
+    browser.wait(f"Number(document.documentElement.dataset.drawn) > {drawn}")
+    assert browser.run("document.querySelector('#kind').value") == "log-created"
+    assert set(browser.run(kinds)) == {"log-created"}
+    picture(browser, "events-1600")
+    assert browser.console == complaints
+
+
+def test_the_page_goes_on_behind_the_event_that_it_saw_last(
+    browser: Chromium, cluster: LocalCluster
+) -> None:
+    """What it has not seen, it says; the test forges the answers."""
+
+    def events(*revisions: int) -> list[FeedRow]:
+        return [
+            FeedRow(
+                revision=one, tick=one, kind="verb", shard=0, replica=0, store="", text=f"<i>{one}"
+            )
+            for one in revisions
+        ]
+
+    browser.show(page(cluster), 1600, 1000)
+    newest = browser.run("+document.querySelector('#feed li[data-revision]').dataset.revision")
+    far = newest + 1000
+    forge(browser, "events", events(far + 1, far))
+    browser.wait(f"document.querySelector('#feed li').dataset.revision === '{far + 1}'")
+    assert f"999 events came in between: logctl events --after {newest}" in text(browser, "#feed")
+    assert f"<i>{far}" in text(browser, "#feed")
+    forge(browser, "events", events(far + 2, far + 1, far))
+    browser.wait(f"document.querySelector('#feed li').dataset.revision === '{far + 2}'")
+    assert text(browser, "#feed").count("came in between") == 1
+    assert text(browser, "#feed").count(f"<i>{far + 1}") == 1
+
+
+def test_a_learner_does_not_stand_in_for_a_voter(browser: Chromium, cluster: LocalCluster) -> None:
+    browser.show(page(cluster), 1600, 1000)
+
+    def shard(number: int, voters: int, learners: int) -> ShardRow:
+        members = [ReplicaRow(replica=one, store=f"s{one}", role="voter") for one in range(voters)]
+        readers = [
+            ReplicaRow(replica=9 + one, store=f"r{one}", role="learner", zone="z9")
+            for one in range(learners)
+        ]
+        return ShardRow(
+            shard=number,
+            wanted=3,
+            leader_store="s0",
+            replicas=(*members, *readers),
+            learners={"z9": 2},
+        )
+
+    forge(browser, "shards/page", page_of(shard(1, 2, 2), shard(2, 3, 1), shard(3, 3, 2)))
+    state = "document.querySelector('#shards tr[data-shard=\"{}\"] .pill').textContent"
+    browser.wait(state.format(1) + " === '2 of 3 replicas'")
+    assert browser.run(state.format(2)) == "1 of 2 learners"
+    assert browser.run(state.format(3)) == "ok"
+    assert "r1 (learner, z9)" in text(browser, "#shards")
+
+
+def test_the_limits_of_a_log_are_shown(browser: Chromium, cluster: LocalCluster) -> None:
+    browser.show(page(cluster), 1600, 1000)
+    limited = ShardRow(
+        shard=1,
+        max_bytes_per_s=2 << 20,
+        max_records_per_s=5000,
+        weight=400,
+        appends_delayed=17,
+    )
+    forge(browser, "shards/page", page_of(limited, ShardRow(shard=2, weight=100)))
+    cell = "document.querySelector('#shards tr[data-shard=\"{}\"] [data-label=limits]')"
+    browser.wait(cell.format(1) + "?.textContent === '2.0 MiB/s, 5,000 records/s, weight 400'")
+    assert len(browser.run(cell.format(2) + ".textContent")) == 1
+    assert "17 appends waited" in browser.run(cell.format(1) + ".firstChild.title")
+
+
+def test_what_is_clicked_is_reached_by_keyboard(browser: Chromium, cluster: LocalCluster) -> None:
+    browser.show(page(cluster), 400, 800)
+    met = set()
+    for _ in range(40):
+        for kind in ("keyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab")
+            browser.call(
+                "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
+            )
+        met.add(browser.run("document.activeElement.id"))
+    assert {"filter", "troubled", "kind", "follow", "feed", "operators", "events"} <= met
+
+
+def test_each_store_says_how_old_its_directory_is(browser: Chromium, cluster: LocalCluster) -> None:
+    browser.show(page(cluster), 1600, 1000)
+    browser.wait(
+        "[...document.querySelectorAll('.card')].every((card) =>"
+        " /directory copy\\d+ s old/.test(card.textContent))"
+    )

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("service_id", "kind", "address", "labels", "acked_commands")
+    __slots__ = ("service_id", "kind", "address", "labels", "acked_commands", "replayed", "boot_id", "sequence", "drained")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -20,12 +20,46 @@ class HeartbeatRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ACKED_COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     service_id: str
     kind: str
     address: str
     labels: _containers.ScalarMap[str, str]
     acked_commands: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., address: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., acked_commands: _Optional[_Iterable[int]] = ...) -> None: ...
+    replayed: _containers.RepeatedCompositeFieldContainer[ReplayedLsn]
+    boot_id: int
+    sequence: int
+    drained: bool
+    def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., address: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., acked_commands: _Optional[_Iterable[int]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedLsn, _Mapping]]] = ..., boot_id: _Optional[int] = ..., sequence: _Optional[int] = ..., drained: bool = ...) -> None: ...
+
+class ReplayedLsn(_message.Message):
+    __slots__ = ("shard_id", "lsn")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lsn: int
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ...) -> None: ...
+
+class ReplayedHold(_message.Message):
+    __slots__ = ("shard_id", "lsn", "held_lsn", "first_lsn", "gone", "behind_ticks", "hold")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    HELD_LSN_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_TICKS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lsn: int
+    held_lsn: int
+    first_lsn: int
+    gone: bool
+    behind_ticks: int
+    hold: str
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., held_lsn: _Optional[int] = ..., first_lsn: _Optional[int] = ..., gone: bool = ..., behind_ticks: _Optional[int] = ..., hold: _Optional[str] = ...) -> None: ...
 
 class ServiceCommand(_message.Message):
     __slots__ = ("id", "kind", "payload")
@@ -38,10 +72,14 @@ class ServiceCommand(_message.Message):
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("commands",)
+    __slots__ = ("commands", "replayed", "work_state")
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    WORK_STATE_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[ServiceCommand]
-    def __init__(self, commands: _Optional[_Iterable[_Union[ServiceCommand, _Mapping]]] = ...) -> None: ...
+    replayed: _containers.RepeatedCompositeFieldContainer[ReplayedHold]
+    work_state: str
+    def __init__(self, commands: _Optional[_Iterable[_Union[ServiceCommand, _Mapping]]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedHold, _Mapping]]] = ..., work_state: _Optional[str] = ...) -> None: ...
 
 class GetClusterStateRequest(_message.Message):
     __slots__ = ("stale",)
@@ -68,7 +106,7 @@ class DirectoryInfo(_message.Message):
     def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
 
 class StoreInfo(_message.Message):
-    __slots__ = ("store_id", "host", "peer_address", "client_address", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels", "directories")
+    __slots__ = ("store_id", "host", "peer_address", "client_address", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels", "directories", "mode", "mode_reason", "members_left", "leaders_left", "leftovers", "empty", "repair_off_ticks", "repair_off_reason", "highest_version", "used_version", "zone")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +125,17 @@ class StoreInfo(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MODE_REASON_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEFTOVERS_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_OFF_TICKS_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_OFF_REASON_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    USED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     host: str
     peer_address: str
@@ -98,10 +147,21 @@ class StoreInfo(_message.Message):
     replicas: int
     labels: _containers.ScalarMap[str, str]
     directories: _containers.RepeatedCompositeFieldContainer[DirectoryInfo]
-    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., peer_address: _Optional[str] = ..., client_address: _Optional[str] = ..., expired: bool = ..., ticks_since_heartbeat: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., directories: _Optional[_Iterable[_Union[DirectoryInfo, _Mapping]]] = ...) -> None: ...
+    mode: str
+    mode_reason: str
+    members_left: int
+    leaders_left: int
+    leftovers: int
+    empty: bool
+    repair_off_ticks: int
+    repair_off_reason: str
+    highest_version: int
+    used_version: int
+    zone: str
+    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., peer_address: _Optional[str] = ..., client_address: _Optional[str] = ..., expired: bool = ..., ticks_since_heartbeat: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., directories: _Optional[_Iterable[_Union[DirectoryInfo, _Mapping]]] = ..., mode: _Optional[str] = ..., mode_reason: _Optional[str] = ..., members_left: _Optional[int] = ..., leaders_left: _Optional[int] = ..., leftovers: _Optional[int] = ..., empty: bool = ..., repair_off_ticks: _Optional[int] = ..., repair_off_reason: _Optional[str] = ..., highest_version: _Optional[int] = ..., used_version: _Optional[int] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class ReplicaInfo(_message.Message):
-    __slots__ = ("replica_id", "store_id", "role", "reported", "leader", "applied_index", "first_lsn", "applied_lsn", "incarnation")
+    __slots__ = ("replica_id", "store_id", "role", "reported", "leader", "applied_index", "first_lsn", "applied_lsn", "incarnation", "zone", "client_address")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +171,8 @@ class ReplicaInfo(_message.Message):
     FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
     APPLIED_LSN_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     replica_id: int
     store_id: str
     role: str
@@ -120,10 +182,19 @@ class ReplicaInfo(_message.Message):
     first_lsn: int
     applied_lsn: int
     incarnation: int
-    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., role: _Optional[str] = ..., reported: bool = ..., leader: bool = ..., applied_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    zone: str
+    client_address: str
+    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., role: _Optional[str] = ..., reported: bool = ..., leader: bool = ..., applied_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., incarnation: _Optional[int] = ..., zone: _Optional[str] = ..., client_address: _Optional[str] = ...) -> None: ...
 
 class ShardInfo(_message.Message):
-    __slots__ = ("shard_id", "name", "wanted_replicas", "replicas", "leader_store", "leader_address", "term", "membership_epoch", "joint", "client_addresses")
+    __slots__ = ("shard_id", "name", "wanted_replicas", "replicas", "leader_store", "leader_address", "term", "membership_epoch", "joint", "client_addresses", "state", "labels", "policy", "revision", "closed_index", "end_lsn", "holds", "held_by", "leader_wish_store", "leader_wish_ticks", "leader_wish_reason", "directory_index", "directory_age_ms")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WANTED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +205,19 @@ class ShardInfo(_message.Message):
     MEMBERSHIP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOINT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    LEADER_WISH_STORE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_WISH_TICKS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_WISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     wanted_replicas: int
@@ -144,24 +228,128 @@ class ShardInfo(_message.Message):
     membership_epoch: int
     joint: bool
     client_addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: bool = ..., client_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    state: str
+    labels: _containers.ScalarMap[str, str]
+    policy: ShardPolicy
+    revision: int
+    closed_index: int
+    end_lsn: int
+    holds: int
+    held_by: _containers.RepeatedScalarFieldContainer[str]
+    leader_wish_store: str
+    leader_wish_ticks: int
+    leader_wish_reason: str
+    directory_index: int
+    directory_age_ms: int
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: bool = ..., client_addresses: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., revision: _Optional[int] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., holds: _Optional[int] = ..., held_by: _Optional[_Iterable[str]] = ..., leader_wish_store: _Optional[str] = ..., leader_wish_ticks: _Optional[int] = ..., leader_wish_reason: _Optional[str] = ..., directory_index: _Optional[int] = ..., directory_age_ms: _Optional[int] = ...) -> None: ...
+
+class ShardPolicy(_message.Message):
+    __slots__ = ("zone_rule", "leader_zone", "protected", "learners", "max_bytes_per_s", "max_records_per_s", "weight")
+    class LearnersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ZONE_RULE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ZONE_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    zone_rule: str
+    leader_zone: str
+    protected: bool
+    learners: _containers.ScalarMap[str, int]
+    max_bytes_per_s: int
+    max_records_per_s: int
+    weight: int
+    def __init__(self, zone_rule: _Optional[str] = ..., leader_zone: _Optional[str] = ..., protected: bool = ..., learners: _Optional[_Mapping[str, int]] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class OperatorInfo(_message.Message):
-    __slots__ = ("operator_id", "shard_id", "kind", "step", "age_ticks")
+    __slots__ = ("operator_id", "shard_id", "kind", "step", "age_ticks", "replica_id", "store_id", "from_store", "cause", "wish_id", "entries_to_go", "error", "cancelled")
     OPERATOR_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     AGE_TICKS_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_STORE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    WISH_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_TO_GO_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     operator_id: int
     shard_id: int
     kind: str
     step: str
     age_ticks: int
-    def __init__(self, operator_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., kind: _Optional[str] = ..., step: _Optional[str] = ..., age_ticks: _Optional[int] = ...) -> None: ...
+    replica_id: int
+    store_id: str
+    from_store: str
+    cause: str
+    wish_id: int
+    entries_to_go: int
+    error: str
+    cancelled: bool
+    def __init__(self, operator_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., kind: _Optional[str] = ..., step: _Optional[str] = ..., age_ticks: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., from_store: _Optional[str] = ..., cause: _Optional[str] = ..., wish_id: _Optional[int] = ..., entries_to_go: _Optional[int] = ..., error: _Optional[str] = ..., cancelled: bool = ...) -> None: ...
+
+class WishInfo(_message.Message):
+    __slots__ = ("wish_id", "errand", "shard_id", "from_store", "to_store", "reason", "forced", "age_ticks", "step", "result")
+    WISH_ID_FIELD_NUMBER: _ClassVar[int]
+    ERRAND_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_STORE_FIELD_NUMBER: _ClassVar[int]
+    TO_STORE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FORCED_FIELD_NUMBER: _ClassVar[int]
+    AGE_TICKS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    wish_id: int
+    errand: str
+    shard_id: int
+    from_store: str
+    to_store: str
+    reason: str
+    forced: bool
+    age_ticks: int
+    step: str
+    result: str
+    def __init__(self, wish_id: _Optional[int] = ..., errand: _Optional[str] = ..., shard_id: _Optional[int] = ..., from_store: _Optional[str] = ..., to_store: _Optional[str] = ..., reason: _Optional[str] = ..., forced: bool = ..., age_ticks: _Optional[int] = ..., step: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
+
+class Settings(_message.Message):
+    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "replica_balance", "leader_balance", "replace_stuck")
+    STORE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_BALANCE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_BALANCE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_STUCK_FIELD_NUMBER: _ClassVar[int]
+    store_timeout_ms: int
+    default_replicas: int
+    joining: str
+    replica_balance: str
+    leader_balance: str
+    replace_stuck: str
+    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ...) -> None: ...
+
+class GoneStore(_message.Message):
+    __slots__ = ("store_id", "lost", "age_ticks")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    AGE_TICKS_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    lost: bool
+    age_ticks: int
+    def __init__(self, store_id: _Optional[str] = ..., lost: bool = ..., age_ticks: _Optional[int] = ...) -> None: ...
 
 class ClusterState(_message.Message):
-    __slots__ = ("cluster_id", "state", "tick", "term", "stores", "shards", "operators", "flags")
+    __slots__ = ("cluster_id", "state", "tick", "term", "stores", "shards", "operators", "flags", "wishes", "settings", "gone_stores", "repair_off_ticks", "repair_off_reason", "cluster_version", "next_version", "holding_back", "services", "revision")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +358,16 @@ class ClusterState(_message.Message):
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
     FLAGS_FIELD_NUMBER: _ClassVar[int]
+    WISHES_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    GONE_STORES_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_OFF_TICKS_FIELD_NUMBER: _ClassVar[int]
+    REPAIR_OFF_REASON_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_BACK_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     state: str
     tick: int
@@ -178,13 +376,122 @@ class ClusterState(_message.Message):
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
     operators: _containers.RepeatedCompositeFieldContainer[OperatorInfo]
     flags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, cluster_id: _Optional[str] = ..., state: _Optional[str] = ..., tick: _Optional[int] = ..., term: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreInfo, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., operators: _Optional[_Iterable[_Union[OperatorInfo, _Mapping]]] = ..., flags: _Optional[_Iterable[str]] = ...) -> None: ...
+    wishes: _containers.RepeatedCompositeFieldContainer[WishInfo]
+    settings: Settings
+    gone_stores: _containers.RepeatedCompositeFieldContainer[GoneStore]
+    repair_off_ticks: int
+    repair_off_reason: str
+    cluster_version: int
+    next_version: int
+    holding_back: _containers.RepeatedScalarFieldContainer[str]
+    services: _containers.RepeatedCompositeFieldContainer[ServiceInfo]
+    revision: int
+    def __init__(self, cluster_id: _Optional[str] = ..., state: _Optional[str] = ..., tick: _Optional[int] = ..., term: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreInfo, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., operators: _Optional[_Iterable[_Union[OperatorInfo, _Mapping]]] = ..., flags: _Optional[_Iterable[str]] = ..., wishes: _Optional[_Iterable[_Union[WishInfo, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., gone_stores: _Optional[_Iterable[_Union[GoneStore, _Mapping]]] = ..., repair_off_ticks: _Optional[int] = ..., repair_off_reason: _Optional[str] = ..., cluster_version: _Optional[int] = ..., next_version: _Optional[int] = ..., holding_back: _Optional[_Iterable[str]] = ..., services: _Optional[_Iterable[_Union[ServiceInfo, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class ServiceInfo(_message.Message):
+    __slots__ = ("service_id", "kind", "address", "labels", "owner", "ticks_since_heartbeat", "expires_in_ticks", "waiting", "replayed", "work_state")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SERVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    TICKS_SINCE_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_TICKS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    WORK_STATE_FIELD_NUMBER: _ClassVar[int]
+    service_id: str
+    kind: str
+    address: str
+    labels: _containers.ScalarMap[str, str]
+    owner: str
+    ticks_since_heartbeat: int
+    expires_in_ticks: int
+    waiting: _containers.RepeatedScalarFieldContainer[int]
+    replayed: _containers.RepeatedCompositeFieldContainer[ReplayedHold]
+    work_state: str
+    def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., address: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., owner: _Optional[str] = ..., ticks_since_heartbeat: _Optional[int] = ..., expires_in_ticks: _Optional[int] = ..., waiting: _Optional[_Iterable[int]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedHold, _Mapping]]] = ..., work_state: _Optional[str] = ...) -> None: ...
+
+class SetServiceStateRequest(_message.Message):
+    __slots__ = ("service_id", "work_state")
+    SERVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    WORK_STATE_FIELD_NUMBER: _ClassVar[int]
+    service_id: str
+    work_state: str
+    def __init__(self, service_id: _Optional[str] = ..., work_state: _Optional[str] = ...) -> None: ...
+
+class SetServiceStateResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SendServiceCommandRequest(_message.Message):
+    __slots__ = ("service_id", "kind", "payload", "request_id")
+    SERVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    service_id: str
+    kind: str
+    payload: bytes
+    request_id: str
+    def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., payload: _Optional[bytes] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class SendServiceCommandResponse(_message.Message):
+    __slots__ = ("command_id",)
+    COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    command_id: int
+    def __init__(self, command_id: _Optional[int] = ...) -> None: ...
+
+class WatchEventsRequest(_message.Message):
+    __slots__ = ("after", "kinds", "shard")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    shard: int
+    def __init__(self, after: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., shard: _Optional[int] = ...) -> None: ...
+
+class ClusterEvent(_message.Message):
+    __slots__ = ("revision", "tick", "kind", "shard_id", "replica_id", "store", "text")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TICK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    tick: int
+    kind: str
+    shard_id: int
+    replica_id: int
+    store: str
+    text: str
+    def __init__(self, revision: _Optional[int] = ..., tick: _Optional[int] = ..., kind: _Optional[str] = ..., shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., store: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class WatchEventsResponse(_message.Message):
+    __slots__ = ("events", "revision")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[ClusterEvent]
+    revision: int
+    def __init__(self, events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class GetShardInfoRequest(_message.Message):
-    __slots__ = ("shard_id",)
+    __slots__ = ("shard_id", "fresh")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
-    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+    fresh: bool
+    def __init__(self, shard_id: _Optional[int] = ..., fresh: bool = ...) -> None: ...
 
 class AllocateIdsRequest(_message.Message):
     __slots__ = ("key", "count", "request_id")
@@ -203,20 +510,120 @@ class AllocateIdsResponse(_message.Message):
     def __init__(self, first: _Optional[int] = ...) -> None: ...
 
 class CreateShardRequest(_message.Message):
-    __slots__ = ("shard_id", "name", "replicas")
+    __slots__ = ("shard_id", "name", "replicas", "request_id", "policy", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     replicas: int
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
+    request_id: str
+    policy: ShardPolicy
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., replicas: _Optional[int] = ..., request_id: _Optional[str] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CreateShardResponse(_message.Message):
     __slots__ = ("shard_id",)
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+
+class ChangeShardRequest(_message.Message):
+    __slots__ = ("shard_id", "name", "replicas", "policy", "labels", "revision")
+    class Labels(_message.Message):
+        __slots__ = ("labels",)
+        class LabelsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: str
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+        LABELS_FIELD_NUMBER: _ClassVar[int]
+        labels: _containers.ScalarMap[str, str]
+        def __init__(self, labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    name: str
+    replicas: int
+    policy: ShardPolicy
+    labels: ChangeShardRequest.Labels
+    revision: int
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., replicas: _Optional[int] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., labels: _Optional[_Union[ChangeShardRequest.Labels, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class ChangeShardResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class DeleteShardRequest(_message.Message):
+    __slots__ = ("shard_id", "name", "closed_index", "force")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    name: str
+    closed_index: int
+    force: bool
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., closed_index: _Optional[int] = ..., force: bool = ...) -> None: ...
+
+class DeleteShardResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListShardsRequest(_message.Message):
+    __slots__ = ("after", "limit", "states", "labels", "name_prefix")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    NAME_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    limit: int
+    states: _containers.RepeatedScalarFieldContainer[str]
+    labels: _containers.ScalarMap[str, str]
+    name_prefix: str
+    def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., name_prefix: _Optional[str] = ...) -> None: ...
+
+class ListShardsResponse(_message.Message):
+    __slots__ = ("shards", "after")
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
+    after: int
+    def __init__(self, shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., after: _Optional[int] = ...) -> None: ...
+
+class ResolveShardRequest(_message.Message):
+    __slots__ = ("name", "fresh")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    fresh: bool
+    def __init__(self, name: _Optional[str] = ..., fresh: bool = ...) -> None: ...
 
 class AccessGrant(_message.Message):
     __slots__ = ("identity", "scope", "roles")
@@ -233,14 +640,28 @@ class GetAccessListRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class AccessList(_message.Message):
-    __slots__ = ("version", "grants", "version_here")
+    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    AGE_MAX_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     grants: _containers.RepeatedCompositeFieldContainer[AccessGrant]
     version_here: int
-    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ...) -> None: ...
+    stores: _containers.RepeatedCompositeFieldContainer[StoreAccess]
+    age_max_ms: int
+    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ...) -> None: ...
+
+class StoreAccess(_message.Message):
+    __slots__ = ("store_id", "version", "heard_ms")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    version: int
+    heard_ms: int
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[int] = ..., heard_ms: _Optional[int] = ...) -> None: ...
 
 class ChangeAccessRequest(_message.Message):
     __slots__ = ("identity", "scope", "grant", "revoke")
@@ -281,3 +702,233 @@ class SetJoiningRequest(_message.Message):
 class SetJoiningResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SetStoreModeRequest(_message.Message):
+    __slots__ = ("store_id", "mode", "reason", "force")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    mode: str
+    reason: str
+    force: bool
+    def __init__(self, store_id: _Optional[str] = ..., mode: _Optional[str] = ..., reason: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class SetStoreModeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetRepairRequest(_message.Message):
+    __slots__ = ("store_id", "off_ms", "reason")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFF_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    off_ms: int
+    reason: str
+    def __init__(self, store_id: _Optional[str] = ..., off_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SetRepairResponse(_message.Message):
+    __slots__ = ("until_tick",)
+    UNTIL_TICK_FIELD_NUMBER: _ClassVar[int]
+    until_tick: int
+    def __init__(self, until_tick: _Optional[int] = ...) -> None: ...
+
+class ForgetStoreRequest(_message.Message):
+    __slots__ = ("store_id", "lost", "force")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    lost: bool
+    force: bool
+    def __init__(self, store_id: _Optional[str] = ..., lost: bool = ..., force: bool = ...) -> None: ...
+
+class ForgetStoreResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MoveReplicaRequest(_message.Message):
+    __slots__ = ("shard_id", "from_store", "to_store", "reason", "force")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_STORE_FIELD_NUMBER: _ClassVar[int]
+    TO_STORE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    from_store: str
+    to_store: str
+    reason: str
+    force: bool
+    def __init__(self, shard_id: _Optional[int] = ..., from_store: _Optional[str] = ..., to_store: _Optional[str] = ..., reason: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class MoveReplicaResponse(_message.Message):
+    __slots__ = ("wish_id",)
+    WISH_ID_FIELD_NUMBER: _ClassVar[int]
+    wish_id: int
+    def __init__(self, wish_id: _Optional[int] = ...) -> None: ...
+
+class CancelWishRequest(_message.Message):
+    __slots__ = ("wish_id",)
+    WISH_ID_FIELD_NUMBER: _ClassVar[int]
+    wish_id: int
+    def __init__(self, wish_id: _Optional[int] = ...) -> None: ...
+
+class CancelWishResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CancelOperatorRequest(_message.Message):
+    __slots__ = ("operator_id",)
+    OPERATOR_ID_FIELD_NUMBER: _ClassVar[int]
+    operator_id: int
+    def __init__(self, operator_id: _Optional[int] = ...) -> None: ...
+
+class CancelOperatorResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetLeaderRequest(_message.Message):
+    __slots__ = ("shard_id", "store_id", "for_ms", "reason")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    store_id: str
+    for_ms: int
+    reason: str
+    def __init__(self, shard_id: _Optional[int] = ..., store_id: _Optional[str] = ..., for_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SetLeaderResponse(_message.Message):
+    __slots__ = ("until_tick",)
+    UNTIL_TICK_FIELD_NUMBER: _ClassVar[int]
+    until_tick: int
+    def __init__(self, until_tick: _Optional[int] = ...) -> None: ...
+
+class CheckImpactRequest(_message.Message):
+    __slots__ = ("store_ids",)
+    STORE_IDS_FIELD_NUMBER: _ClassVar[int]
+    store_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, store_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ImpactFinding(_message.Message):
+    __slots__ = ("kind", "shard_id", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    shard_id: int
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., shard_id: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Impact(_message.Message):
+    __slots__ = ("shards", "replicas", "leaders", "findings")
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    shards: int
+    replicas: int
+    leaders: int
+    findings: _containers.RepeatedCompositeFieldContainer[ImpactFinding]
+    def __init__(self, shards: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[ImpactFinding, _Mapping]]] = ...) -> None: ...
+
+class ChangeSettingsRequest(_message.Message):
+    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "force", "replica_balance", "leader_balance", "replace_stuck")
+    STORE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_BALANCE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_BALANCE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_STUCK_FIELD_NUMBER: _ClassVar[int]
+    store_timeout_ms: int
+    default_replicas: int
+    joining: str
+    force: bool
+    replica_balance: str
+    leader_balance: str
+    replace_stuck: str
+    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., force: bool = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ...) -> None: ...
+
+class ChangeSettingsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetPhaseRequest(_message.Message):
+    __slots__ = ("phase",)
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    def __init__(self, phase: _Optional[str] = ...) -> None: ...
+
+class SetPhaseResponse(_message.Message):
+    __slots__ = ("phase",)
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    def __init__(self, phase: _Optional[str] = ...) -> None: ...
+
+class RaiseClusterVersionRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class RaiseClusterVersionResponse(_message.Message):
+    __slots__ = ("cluster_version",)
+    CLUSTER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster_version: int
+    def __init__(self, cluster_version: _Optional[int] = ...) -> None: ...
+
+class RebalanceRequest(_message.Message):
+    __slots__ = ("replicas", "leaders", "stop")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    replicas: bool
+    leaders: bool
+    stop: bool
+    def __init__(self, replicas: bool = ..., leaders: bool = ..., stop: bool = ...) -> None: ...
+
+class RebalanceResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PlanBalanceRequest(_message.Message):
+    __slots__ = ("replicas", "leaders")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    replicas: bool
+    leaders: bool
+    def __init__(self, replicas: bool = ..., leaders: bool = ...) -> None: ...
+
+class BalanceMove(_message.Message):
+    __slots__ = ("shard_id", "replica_id", "from_store", "to_store", "why")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_STORE_FIELD_NUMBER: _ClassVar[int]
+    TO_STORE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    replica_id: int
+    from_store: str
+    to_store: str
+    why: str
+    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., from_store: _Optional[str] = ..., to_store: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class BalancePlan(_message.Message):
+    __slots__ = ("moves", "hand_overs", "more", "waits", "replicas_wished", "leaders_wished")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    HAND_OVERS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_WISHED_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_WISHED_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[BalanceMove]
+    hand_overs: _containers.RepeatedCompositeFieldContainer[BalanceMove]
+    more: bool
+    waits: str
+    replicas_wished: bool
+    leaders_wished: bool
+    def __init__(self, moves: _Optional[_Iterable[_Union[BalanceMove, _Mapping]]] = ..., hand_overs: _Optional[_Iterable[_Union[BalanceMove, _Mapping]]] = ..., more: bool = ..., waits: _Optional[str] = ..., replicas_wished: bool = ..., leaders_wished: bool = ...) -> None: ...

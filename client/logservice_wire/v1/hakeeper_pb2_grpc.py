@@ -39,6 +39,16 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
+        self.SendServiceCommand = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SendServiceCommand',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SendServiceCommandRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SendServiceCommandResponse.FromString,
+                _registered_method=True)
+        self.SetServiceState = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetServiceState',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateResponse.FromString,
+                _registered_method=True)
         self.GetClusterState = channel.unary_unary(
                 '/logservice.v1.HAKeeper/GetClusterState',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetClusterStateRequest.SerializeToString,
@@ -49,6 +59,11 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetShardInfoRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ShardInfo.FromString,
                 _registered_method=True)
+        self.WatchEvents = channel.unary_stream(
+                '/logservice.v1.HAKeeper/WatchEvents',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.WatchEventsResponse.FromString,
+                _registered_method=True)
         self.AllocateIds = channel.unary_unary(
                 '/logservice.v1.HAKeeper/AllocateIds',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsRequest.SerializeToString,
@@ -58,6 +73,26 @@ class HAKeeperStub(object):
                 '/logservice.v1.HAKeeper/CreateShard',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardResponse.FromString,
+                _registered_method=True)
+        self.ChangeShard = channel.unary_unary(
+                '/logservice.v1.HAKeeper/ChangeShard',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeShardResponse.FromString,
+                _registered_method=True)
+        self.DeleteShard = channel.unary_unary(
+                '/logservice.v1.HAKeeper/DeleteShard',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteShardResponse.FromString,
+                _registered_method=True)
+        self.ListShards = channel.unary_unary(
+                '/logservice.v1.HAKeeper/ListShards',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ListShardsRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ListShardsResponse.FromString,
+                _registered_method=True)
+        self.ResolveShard = channel.unary_unary(
+                '/logservice.v1.HAKeeper/ResolveShard',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ResolveShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ShardInfo.FromString,
                 _registered_method=True)
         self.GetAccessList = channel.unary_unary(
                 '/logservice.v1.HAKeeper/GetAccessList',
@@ -79,6 +114,71 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningResponse.FromString,
                 _registered_method=True)
+        self.SetStoreMode = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetStoreMode',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.FromString,
+                _registered_method=True)
+        self.SetRepair = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetRepair',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairResponse.FromString,
+                _registered_method=True)
+        self.ForgetStore = channel.unary_unary(
+                '/logservice.v1.HAKeeper/ForgetStore',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreResponse.FromString,
+                _registered_method=True)
+        self.MoveReplica = channel.unary_unary(
+                '/logservice.v1.HAKeeper/MoveReplica',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaResponse.FromString,
+                _registered_method=True)
+        self.CancelWish = channel.unary_unary(
+                '/logservice.v1.HAKeeper/CancelWish',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelWishRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelWishResponse.FromString,
+                _registered_method=True)
+        self.CancelOperator = channel.unary_unary(
+                '/logservice.v1.HAKeeper/CancelOperator',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelOperatorRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelOperatorResponse.FromString,
+                _registered_method=True)
+        self.SetLeader = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetLeader',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetLeaderRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetLeaderResponse.FromString,
+                _registered_method=True)
+        self.CheckImpact = channel.unary_unary(
+                '/logservice.v1.HAKeeper/CheckImpact',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CheckImpactRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.Impact.FromString,
+                _registered_method=True)
+        self.ChangeSettings = channel.unary_unary(
+                '/logservice.v1.HAKeeper/ChangeSettings',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeSettingsRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeSettingsResponse.FromString,
+                _registered_method=True)
+        self.Rebalance = channel.unary_unary(
+                '/logservice.v1.HAKeeper/Rebalance',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RebalanceRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RebalanceResponse.FromString,
+                _registered_method=True)
+        self.PlanBalance = channel.unary_unary(
+                '/logservice.v1.HAKeeper/PlanBalance',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.PlanBalanceRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.BalancePlan.FromString,
+                _registered_method=True)
+        self.SetPhase = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetPhase',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetPhaseRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetPhaseResponse.FromString,
+                _registered_method=True)
+        self.RaiseClusterVersion = channel.unary_unary(
+                '/logservice.v1.HAKeeper/RaiseClusterVersion',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RaiseClusterVersionRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RaiseClusterVersionResponse.FromString,
+                _registered_method=True)
 
 
 class HAKeeperServicer(object):
@@ -86,6 +186,23 @@ class HAKeeperServicer(object):
 
     def Heartbeat(self, request, context):
         """For the database's own services that want to be seen and get commands.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendServiceCommand(self, request, context):
+        """A command for a service, which gets it with the answers to its heartbeats until it acknowledges it;
+        so it may get it twice. ClusterState shows whether it still waits. Needs cluster version 2.
+        Idempotent by request_id. INVALID_ARGUMENT for a service that is not registered; BUSY when too many
+        commands wait.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetServiceState(self, request, context):
+        """Tell one of the database's own services to drain, or to work again. From cluster version 2 on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +221,18 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchEvents(self, request, context):
+        """What happens in the cluster: its events in the order of their revisions, without end. Every store
+        gives the same events the same revisions, so a watcher goes on at any store, behind the last
+        revision that it was told; none is left out and none comes twice. The newest 4096 are kept. Who
+        fell further behind gets EVENTS_COMPACTED{oldest}: ask GetClusterState, which names the revision
+        that it is of, and watch from there. A watcher that reads nothing for a while is cut off. Needs
+        cluster version 2. An event is a hint to look, and no proof: what holds now is the state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AllocateIds(self, request, context):
         """Unique ids: a range [first, first + count). Idempotent by request_id.
         """
@@ -112,7 +241,43 @@ class HAKeeperServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateShard(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A new log. Idempotent by request_id, which needs cluster version 2, as policy and labels do. A log
+        that was just made may have no leader for a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeShard(self, request, context):
+        """Another name, number of replicas, policy or labels; what is not given stays. The change of a wish:
+        replicas are added and removed afterwards, one by one. Needs cluster version 2, as the next four.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteShard(self, request, context):
+        """The log ends for ever: its id is never used again, its name is free, and every store removes its
+        replica, also one that is away now. In this order: close the log (Log.CloseShard), then name that
+        Close here. DELETE_REFUSED{why} says what only force overrides: "protected", "holds", "open" (no
+        closed_index was named). NOT_READY until the Close was reported, about a second. To delete a deleted
+        log changes nothing. Readers and writers are told SHARD_DELETED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListShards(self, request, context):
+        """Logs by ascending id, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveShard(self, request, context):
+        """The living log of a name; SHARD_NOT_FOUND when there is none. Linearizable while HAKeeper answers,
+        or with `fresh`; else what the asked store knew, with its directory_index.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -145,6 +310,105 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetStoreMode(self, request, context):
+        """What follows needs cluster version 2 (NOT_READY{cluster_version} before), except SetPhase. Each
+        changes a wish that HAKeeper works for until it is fulfilled or withdrawn: the same request
+        twice is one. What would do harm is refused with VERB_REFUSED{why, forcible}; where `forcible`
+        is true, the same request with `force` is carried out.
+
+        What a store is used for: open, read-only (it gets no new replicas), draining (its leaders and
+        replicas go elsewhere).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetRepair(self, request, context):
+        """HAKeeper replaces nothing of a store, or nothing at all, for a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetStore(self, request, context):
+        """A store that is empty, or lost for good, does not belong to the cluster any more. Its data
+        directories never do again; its name with an empty disk is a new store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveReplica(self, request, context):
+        """A voter goes from one store to another. Without from_store: the next voter that is wanted goes
+        to to_store. Without to_store: the next voter that is not wanted goes from from_store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelWish(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelOperator(self, request, context):
+        """Gives up what an operator has not done yet, and the wish that it is for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLeader(self, request, context):
+        """The leader of a shard stays on a store for a time, or where it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckImpact(self, request, context):
+        """What it would cost if these stores were away, together and for good. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeSettings(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rebalance(self, request, context):
+        """Even the stores' replicas, their leaders or both, until nothing is left to move; or end that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanBalance(self, request, context):
+        """What Rebalance would move now, and how far one that was begun has come. Changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPhase(self, request, context):
+        """For a first start that failed: "commands_received" gives it a new deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RaiseClusterVersion(self, request, context):
+        """The cluster begins to do what older programs cannot; there is no way back. One version at a time, and
+        VERB_REFUSED{stores} names the stores whose programs do not know it. To raise it to a version that the
+        cluster has changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HAKeeperServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -152,6 +416,16 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.HeartbeatRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'SendServiceCommand': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendServiceCommand,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SendServiceCommandRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SendServiceCommandResponse.SerializeToString,
+            ),
+            'SetServiceState': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetServiceState,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateResponse.SerializeToString,
             ),
             'GetClusterState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetClusterState,
@@ -163,6 +437,11 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetShardInfoRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ShardInfo.SerializeToString,
             ),
+            'WatchEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEvents,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.WatchEventsRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.WatchEventsResponse.SerializeToString,
+            ),
             'AllocateIds': grpc.unary_unary_rpc_method_handler(
                     servicer.AllocateIds,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsRequest.FromString,
@@ -172,6 +451,26 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.CreateShard,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardResponse.SerializeToString,
+            ),
+            'ChangeShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeShardResponse.SerializeToString,
+            ),
+            'DeleteShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteShardResponse.SerializeToString,
+            ),
+            'ListShards': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListShards,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ListShardsRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ListShardsResponse.SerializeToString,
+            ),
+            'ResolveShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ResolveShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ShardInfo.SerializeToString,
             ),
             'GetAccessList': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAccessList,
@@ -192,6 +491,71 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.SetJoining,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningResponse.SerializeToString,
+            ),
+            'SetStoreMode': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetStoreMode,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.SerializeToString,
+            ),
+            'SetRepair': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRepair,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairResponse.SerializeToString,
+            ),
+            'ForgetStore': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetStore,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreResponse.SerializeToString,
+            ),
+            'MoveReplica': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveReplica,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaResponse.SerializeToString,
+            ),
+            'CancelWish': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelWish,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelWishRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelWishResponse.SerializeToString,
+            ),
+            'CancelOperator': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelOperator,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelOperatorRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CancelOperatorResponse.SerializeToString,
+            ),
+            'SetLeader': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLeader,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetLeaderRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetLeaderResponse.SerializeToString,
+            ),
+            'CheckImpact': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckImpact,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CheckImpactRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.Impact.SerializeToString,
+            ),
+            'ChangeSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeSettings,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeSettingsRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeSettingsResponse.SerializeToString,
+            ),
+            'Rebalance': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rebalance,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RebalanceRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RebalanceResponse.SerializeToString,
+            ),
+            'PlanBalance': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanBalance,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.PlanBalanceRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.BalancePlan.SerializeToString,
+            ),
+            'SetPhase': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPhase,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetPhaseRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetPhaseResponse.SerializeToString,
+            ),
+            'RaiseClusterVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RaiseClusterVersion,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RaiseClusterVersionRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.RaiseClusterVersionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +585,60 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/Heartbeat',
             logservice__wire_dot_v1_dot_hakeeper__pb2.HeartbeatRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.HeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendServiceCommand(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SendServiceCommand',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SendServiceCommandRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SendServiceCommandResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetServiceState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetServiceState',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -286,6 +704,33 @@ class HAKeeper(object):
             _registered_method=True)
 
     @staticmethod
+    def WatchEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/WatchEvents',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.WatchEventsRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.WatchEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AllocateIds(request,
             target,
             options=(),
@@ -329,6 +774,114 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/CreateShard',
             logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/ChangeShard',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/DeleteShard',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListShards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/ListShards',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ListShardsRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ListShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/ResolveShard',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ResolveShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ShardInfo.FromString,
             options,
             channel_credentials,
             insecure,
@@ -437,6 +990,357 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/SetJoining',
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetStoreMode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetStoreMode',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRepair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetRepair',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/ForgetStore',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveReplica(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/MoveReplica',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelWish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/CancelWish',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CancelWishRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CancelWishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelOperator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/CancelOperator',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CancelOperatorRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CancelOperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetLeader',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetLeaderRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetLeaderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckImpact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/CheckImpact',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CheckImpactRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.Impact.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/ChangeSettings',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeSettingsRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rebalance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/Rebalance',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.RebalanceRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.RebalanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanBalance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/PlanBalance',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.PlanBalanceRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.BalancePlan.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPhase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetPhase',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetPhaseRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetPhaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RaiseClusterVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/RaiseClusterVersion',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.RaiseClusterVersionRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.RaiseClusterVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,

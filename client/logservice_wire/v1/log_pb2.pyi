@@ -21,16 +21,20 @@ GAP_REASON_SEQUENCE: GapReason
 GAP_REASON_CORRUPT: GapReason
 
 class LogPosition(_message.Message):
-    __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address")
+    __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address", "voters", "healthy_voters")
     FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
     APPLIED_LSN_FIELD_NUMBER: _ClassVar[int]
     LEADER_STORE_FIELD_NUMBER: _ClassVar[int]
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_VOTERS_FIELD_NUMBER: _ClassVar[int]
     first_lsn: int
     applied_lsn: int
     leader_store: str
     leader_address: str
-    def __init__(self, first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ...) -> None: ...
+    voters: int
+    healthy_voters: int
+    def __init__(self, first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., voters: _Optional[int] = ..., healthy_voters: _Optional[int] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("shard_id",)
@@ -166,14 +170,16 @@ class LogBlock(_message.Message):
     def __init__(self, first_lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., term: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
-    __slots__ = ("position", "blocks", "next_lsn")
+    __slots__ = ("position", "blocks", "next_lsn", "end_lsn")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     blocks: _containers.RepeatedCompositeFieldContainer[LogBlock]
     next_lsn: int
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., blocks: _Optional[_Iterable[_Union[LogBlock, _Mapping]]] = ..., next_lsn: _Optional[int] = ...) -> None: ...
+    end_lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., blocks: _Optional[_Iterable[_Union[LogBlock, _Mapping]]] = ..., next_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("shard_id", "lsn", "until_lsn", "until_tail", "max_records", "max_bytes", "from_timestamp_us", "until_timestamp_us")
@@ -232,7 +238,7 @@ class Hold(_message.Message):
     def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class GetShardStatusResponse(_message.Message):
-    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner")
+    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner", "closed_index", "end_lsn", "max_bytes_per_s", "max_records_per_s", "appends_delayed")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +253,11 @@ class GetShardStatusResponse(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     WRITER_OWNER_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    APPENDS_DELAYED_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     truncated_lsn: int
     committed_index: int
@@ -261,7 +272,12 @@ class GetShardStatusResponse(_message.Message):
     replica_id: int
     store_id: str
     writer_owner: str
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ...) -> None: ...
+    closed_index: int
+    end_lsn: int
+    max_bytes_per_s: int
+    max_records_per_s: int
+    appends_delayed: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., appends_delayed: _Optional[int] = ...) -> None: ...
 
 class AcquireWriterRequest(_message.Message):
     __slots__ = ("shard_id", "holder", "expected_epoch", "takeover", "override")
@@ -334,6 +350,24 @@ class ReleaseHoldResponse(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+
+class CloseShardRequest(_message.Message):
+    __slots__ = ("shard_id",)
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+
+class CloseShardResponse(_message.Message):
+    __slots__ = ("position", "end_lsn", "closed_index", "duplicate")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    end_lsn: int
+    closed_index: int
+    duplicate: bool
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., end_lsn: _Optional[int] = ..., closed_index: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
 
 class AllocateTimestampsRequest(_message.Message):
     __slots__ = ("shard_id", "count")

@@ -94,6 +94,11 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldResponse.FromString,
                 _registered_method=True)
+        self.CloseShard = channel.unary_unary(
+                '/logservice.v1.Log/CloseShard',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardResponse.FromString,
+                _registered_method=True)
         self.AllocateTimestamps = channel.unary_unary(
                 '/logservice.v1.Log/AllocateTimestamps',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.AllocateTimestampsRequest.SerializeToString,
@@ -203,6 +208,16 @@ class LogServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CloseShard(self, request, context):
+        """The end of the log: an entry behind which nothing is appended, for ever. The answer names the end;
+        a repetition names the same one. Appends that come later get SHARD_CLOSED{end}; an append whose
+        outcome is unknown is repeated as always and gets its original LSNs, if it was applied before.
+        Reads, truncation, holds and the writer's epoch go on. Needs the role admin over the shard.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AllocateTimestamps(self, request, context):
         """Timestamp oracle: a half-open range [first, first + count).
         """
@@ -272,6 +287,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.ReleaseHold,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldResponse.SerializeToString,
+            ),
+            'CloseShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardResponse.SerializeToString,
             ),
             'AllocateTimestamps': grpc.unary_unary_rpc_method_handler(
                     servicer.AllocateTimestamps,
@@ -603,6 +623,33 @@ class Log(object):
             '/logservice.v1.Log/ReleaseHold',
             logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/CloseShard',
+            logservice__wire_dot_v1_dot_log__pb2.CloseShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.CloseShardResponse.FromString,
             options,
             channel_credentials,
             insecure,

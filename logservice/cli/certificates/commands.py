@@ -35,7 +35,7 @@ _days = click.option(
 
 
 _HELP = """\
-Certificates for stores and clients.
+Issue and revoke certificates.
 
 \b
 logservice certs init --cluster prod
@@ -67,7 +67,7 @@ def certs() -> None:
     help="Validity of the authorities.",
 )
 def init(directory: Path, cluster: str, trust_domain: str, days: int) -> None:
-    """Make two authorities: one signs for the clients' plane, one for the stores'."""
+    """Make two authorities: for clients, and for stores."""
     Authority.create(directory, cluster, trust_domain, days)
     say(f"authorities of cluster {cluster} are in {directory / 'ca'}; guard the .key files")
 
@@ -90,7 +90,7 @@ def issue() -> None:
 )
 @_days
 def issue_store(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
-    """For store NAME: one for clients, one for other stores."""
+    """Issue the two of store NAME: for clients, and for other stores."""
     say(str(Authority.open(directory).issue_store(name, hosts, days)))
 
 
@@ -99,7 +99,10 @@ def issue_store(directory: Path, name: str, hosts: tuple[str, ...], days: int) -
 @click.argument("name")
 @_days
 def issue_client(directory: Path, name: str, days: int) -> None:
-    """For client NAME; prints its folder and the identity that `logctl acl grant` takes."""
+    """Issue the one of client NAME; print its folder and identity.
+
+    The identity is what `logctl acl grant` takes.
+    """
     authority = Authority.open(directory)
     say(str(authority.issue_client(name, days)))
     say(authority.client_uri(name))
@@ -119,7 +122,10 @@ def issue_client(directory: Path, name: str, days: int) -> None:
 def rotate(
     directory: Path, names: tuple[str, ...], days: int, ca: str | None, forget_old_ca: str | None
 ) -> None:
-    """Renew the certificates of NAMES (default: all), with new keys, and the revocation lists."""
+    """Renew the certificates of NAMES, by default of all.
+
+    They get new keys, and the revocation lists are signed again.
+    """
     authority = Authority.open(directory)
     if ca and forget_old_ca:
         raise InvalidArgument("replacing an authority is done step by step", field="ca")
@@ -146,7 +152,7 @@ def rotate(
 @click.argument("kind", type=click.Choice(["store", "client"]))
 @click.argument("name")
 def revoke(directory: Path, kind: str, name: str) -> None:
-    """Revoke every certificate of a store or client NAME; stores reload the lists.
+    """Revoke every certificate of a store or client NAME.
 
     Copy DIR/ca/*-crl.pem to the files that `tls.client_crl` and `tls.peer_crl` of every store name.
     A new certificate of the same NAME (`issue`, `rotate`) counts again.
@@ -169,7 +175,10 @@ def lists(directory: Path) -> None:
 @click.option("--within-days", default=0, help="Also complain about those that end so soon.")
 @output_option
 def show(directory: Path, files: tuple[Path, ...], within_days: int, form: str) -> int:
-    """What certificates say: FILES, or all of the folder. Exit code 1 when one is not valid."""
+    """Show what certificates say: FILES, or all of the folder.
+
+    Exit code 1 when one is not valid.
+    """
     found = (
         [Issued(path, read_certificate(path)) for path in files]
         if files

@@ -1,9 +1,8 @@
-"""`logctl shards`, `stores`, `store`, `shard create`, `transfer`, `repairs`, `ids`: the cluster."""
+"""`logctl shards`, `stores`, `store`, `transfer`, `repairs`, `ids`: the cluster."""
 
 from __future__ import annotations
 
 import click
-from logservice_client import LogClient
 from logservice_client.endpoints import check_address
 from logservice_wire.errors import LogServiceError
 from logservice_wire.rpcs import GET_STORE_STATUS, TRANSFER_LEADER
@@ -11,6 +10,7 @@ from logservice_wire.v1 import admin_pb2
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_leader, call_store
+from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.ctl.without_hakeeper import (
     remembered,
     show_repairs,
@@ -22,14 +22,14 @@ from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 from logservice.safe_text import safe_text
 
-_shard = click.argument("shard_id", metavar="SHARD", type=click.IntRange(min=0))
+_shard = shard_argument("shard_id", hakeeper=True)
 
 
 @click.command()
 @output_option
 @pass_session
 def shards(session: Session, form: str) -> int:
-    """All shards and where their replicas are.
+    """Show all logs, and where their replicas are.
 
     Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
     """
@@ -59,11 +59,11 @@ def shards(session: Session, form: str) -> int:
     return exit_codes.OK
 
 
-@click.command()
+@click.command("list")
 @output_option
 @pass_session
 def stores(session: Session, form: str) -> int:
-    """All stores as HAKeeper sees them.
+    """Show all stores as HAKeeper sees them.
 
     Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
     """
@@ -76,8 +76,10 @@ def stores(session: Session, form: str) -> int:
             "alive": not found.expired,
             "ticks_since_heartbeat": found.ticks_since_heartbeat,
             "host": found.host,
+            "zone": found.zone or None,
             "client": found.client_address,
             "peer": found.peer_address,
+            "mode": "empty" if found.empty else found.mode,
             "replicas": found.replicas,
             "disk_used_bytes": found.disk_used_bytes,
             "disk_free_bytes": found.disk_free_bytes,
@@ -96,7 +98,10 @@ def stores(session: Session, form: str) -> int:
 @output_option
 @pass_session
 def store(session: Session, address: str, form: str) -> None:
-    """What the store at ADDRESS (host:port) says about itself and its replicas."""
+    """Show what one store says about itself.
+
+    ADDRESS is its client address, host:port. Its replicas are shown, too.
+    """
     check_address(address)
     found = call_store(
         address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
@@ -155,46 +160,18 @@ def store(session: Session, address: str, form: str) -> None:
     show_rows(form, rows, "replicas")
 
 
-@click.group()
-def shard() -> None:
-    """Create shards."""
-
-
-@shard.command()
-@click.option("--id", "shard_id", type=click.IntRange(min=1), help="Default: the next free one.")
-@click.option("--name", default="")
-@click.option("--replicas", type=click.IntRange(1, 9), help="Default: the cluster's.")
-@click.option("--no-wait", is_flag=True, help="Do not wait until it accepts appends.")
-@output_option
-@pass_session
-def create(
-    session: Session,
-    shard_id: int | None,
-    name: str,
-    replicas: int | None,
-    no_wait: bool,
-    form: str,
-) -> None:
-    """Create a log; prints its id once it accepts appends."""
-
-    async def work(client: LogClient) -> int:
-        created = await client.hakeeper.create_shard(
-            shard_id=shard_id or 0, name=name, replicas=replicas or 0, timeout=session.timeout_s
-        )
-        if not no_wait:
-            await client.shard(created).connect(timeout=session.timeout_s)
-        return created
-
-    show_fields(form, {"shard": session.run(work)})
-
-
 @click.command()
 @_shard
-@click.argument("store_id", metavar="STORE", required=False, default="")
+@click.argument("store_id", metavar="[STORE]", required=False, default="")
 @output_option
 @pass_session
 def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
-    """Hand the leadership of SHARD to its replica on STORE (default: any other)."""
+    """Hand the leadership of a log to another store.
+
+    Without STORE it is handed to any other that has a replica.
+
+    Leaders are balanced, so a small cluster may hand it back; `logctl shard pin` keeps it there.
+    """
     info = session.run(
         lambda client: client.hakeeper.shard_info(shard_id, timeout=session.timeout_s)
     )
@@ -208,7 +185,9 @@ def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
 @output_option
 @pass_session
 def repairs(session: Session, form: str) -> int:
-    """Repairs under way, and flags. Exit code 1 when there is a flag: a person must look.
+    """Show what is repaired, and what needs a person.
+
+    Exit code 1 when there is a flag: a person must look.
 
     Exit code 4 when HAKeeper does not answer: nothing is repaired then, and what is shown is old.
     """
@@ -233,11 +212,14 @@ def repairs(session: Session, form: str) -> int:
 
 @click.command()
 @click.argument("count", type=click.IntRange(min=1), default=1)
-@click.option("--key", default="", help="Which counter.")
+@click.option("--key", default="", help="Which counter; each counts on its own.")
 @output_option
 @pass_session
 def ids(session: Session, count: int, key: str, form: str) -> None:
-    """Allocate COUNT unique ids: [first, next)."""
+    """Allocate ids that nobody else gets.
+
+    They are COUNT ids, from `first` up to but without `next`.
+    """
     found = session.run(
         lambda client: client.hakeeper.allocate_ids(count, key=key, timeout=session.timeout_s)
     )

@@ -95,6 +95,16 @@ def diagnose(seen: OutsideView) -> list[Finding]:
 
 def _nobody_answers(seen: OutsideView) -> Finding:
     tried = ", ".join(one.address for one in seen.probes)
+    if seen.error.startswith("PERMISSION_DENIED"):
+        return Finding(
+            Severity.BROKEN,
+            "not_let_look",
+            f"The stores answer, and do not let you look: {seen.error}",
+            "How the cluster is cannot be told from here; it may be well.",
+            "Ask an administrator: `logctl acl grant IDENTITY cluster read`, or use another"
+            " certificate.",
+            "certificates.md",
+        )
     return Finding(
         Severity.BROKEN,
         "nobody_answers",
@@ -295,7 +305,7 @@ def _short(report: ClusterReport) -> Iterator[Finding]:
         if shard.leader_store
         and not _young(report)
         and not silent & {item.store for item in shard.replicas}
-        and sum(item.health in ("", "alive") for item in shard.replicas) < shard.wanted
+        and shard.live_voters < shard.wanted
     ]
     if short:
         yield Finding(
@@ -365,6 +375,12 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
         " which is right. Without an answer the shard halts after a minute.",
         "Start the stores of the shard that are down, with their data directories.",
         "diverged-replicas.md",
+    ),
+    "stuck": (
+        Severity.DANGER,
+        "A replica has entries to apply and applies none. If it leads, it acknowledges nothing.",
+        "Let another replica lead, look for reads of its disk that hang, and restart the store.",
+        "not-applying.md",
     ),
     "truncation_stalled": (
         Severity.WARNING,
@@ -492,9 +508,15 @@ def _standstill(report: ClusterReport) -> Iterator[Finding]:
 
 _FLAG_PAGES = {
     "disk full": "disk-full.md",
+    "bootstrap failed": "bootstrap-failed.md",
     "bootstrap": "not-ready.md",
     "no live majority": "lost-quorum.md",
+    "which is drained": "drain.md",
+    "repair is off": "drain.md",
+    "which was forgotten": "forget-a-store.md",
+    "the wish": "move.md",
     "of the same epoch": "diverged-replicas.md",
+    "applies nothing": "not-applying.md",
 }
 """Which page a flag of HAKeeper belongs to, by words in it. Other flags belong to the page on a
 lost store."""
@@ -585,6 +607,17 @@ def _differences(report: ClusterReport) -> Iterator[Finding]:
             "Finish the upgrade.",
             "rolling-upgrade.md",
         )
+    elif report.cluster.next_version and not report.cluster.holding_back:
+        yield Finding(
+            Severity.NOTICE,
+            "cluster_version",
+            f"The cluster is at version {report.cluster.cluster_version}, and every store knows"
+            f" version {report.cluster.next_version}.",
+            "It does nothing that older programs cannot, and can be taken back to them.",
+            "When nobody wants to go back any more: `logctl upgrade raise`.",
+            "rolling-upgrade.md",
+        )
+    yield from _configured(report, answering)
     for store in answering:
         if abs(store.clock_offset_us) > CLOCK_SKEW_US:
             yield Finding(
@@ -594,6 +627,25 @@ def _differences(report: ClusterReport) -> Iterator[Finding]:
                 f" {report.cluster.asked_store}.",
                 "Nothing in the log depends on clocks; certificates and the times in logs do.",
                 "Check the time service on both machines.",
+            )
+
+
+def _configured(report: ClusterReport, answering: Sequence[StoreRow]) -> Iterator[Finding]:
+    """Settings that a configuration file names otherwise than they are."""
+    in_force = report.cluster.settings
+    for name in sorted(in_force):
+        others = [
+            f"{store.store} says {store.configured[name]}"
+            for store in answering
+            if store.configured.get(name, in_force[name]) != in_force[name]
+        ]
+        if others:
+            yield Finding(
+                Severity.NOTICE,
+                "settings",
+                f"{name} is {in_force[name]} in the cluster, and {_listed(others, ', ')}.",
+                "Configuration files name it for the first start only: the cluster's value counts.",
+                "Bring the files up to date, or change the cluster: `logctl cluster set`.",
             )
 
 

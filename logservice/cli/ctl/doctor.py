@@ -19,10 +19,11 @@ _COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "bl
 @output_option
 @pass_session
 def doctor(session: Session, strict: bool, form: str) -> int:
-    """Look at the cluster from outside: what is wrong, what it means, and what to do.
+    """Say what is wrong with the cluster, and what to do.
 
-    Every store is asked whether it answers from here, and one for what the cluster looks like.
-    Nothing is changed. Findings are ordered by severity: broken, danger, warning, notice.
+    It looks from outside. Every store is asked whether it answers from here, and one for what the
+    cluster looks like. Nothing is changed. Findings are ordered by severity: broken, danger,
+    warning, notice.
 
     Exit code 1 when something is broken or in danger; with --strict also for a warning.
     """

@@ -39,6 +39,9 @@ def admit(session: Session, store_id: str, hakeeper: bool, form: str) -> None:
 @output_option
 @pass_session
 def joining(session: Session, how: str, form: str) -> None:
-    """Let stores join by their first heartbeat, or only when they were admitted."""
+    """Let stores join by themselves, or by verb only.
+
+    By themselves is by their first heartbeat; by verb is by `logctl admit`.
+    """
     session.run(lambda client: client.hakeeper.set_joining(how, timeout=session.timeout_s))
     show_fields(form, {"joining": how})

@@ -18,6 +18,7 @@ import click
 from logservice_client import Gap, LogClient, Records, Shard
 
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.output import output_option, record_line, say, show_fields
 
 _APPENDS_INFLIGHT_MAX = 32
@@ -27,7 +28,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
 
 @click.command()
-@click.argument("shard", type=click.IntRange(min=1))
+@shard_argument("shard")
 @click.argument("records", nargs=-1)
 @click.option(
     "--batch",
@@ -36,7 +37,12 @@ CommandT = TypeVar("CommandT", bound=Callable[..., object])
     show_default=True,
     help="Lines of standard input that become durable together.",
 )
-@click.option("--epoch", type=click.IntRange(min=0), default=0, help="Writer epoch.")
+@click.option(
+    "--epoch",
+    type=click.IntRange(min=0),
+    default=0,
+    help="The writer's epoch; 0 if none was ever granted.",
+)
 @click.option(
     "--expected-lsn",
     type=click.IntRange(min=1),
@@ -53,7 +59,11 @@ def append(
     expected_lsn: int | None,
     form: str,
 ) -> None:
-    """Append RECORDS as one block, or the lines of standard input when there are none."""
+    """Append records: arguments, or lines of stdin.
+
+    RECORDS are appended as one block. Without them, the lines of standard input are appended, in
+    blocks of --batch lines.
+    """
     if not records and expected_lsn is not None:
         raise click.UsageError("--expected-lsn goes with records as arguments")
 
@@ -121,7 +131,7 @@ def _show_appended(form: str, first_lsn: int, records: int) -> None:
 def _reading_options(command: CommandT) -> CommandT:
     for option in reversed(
         (
-            click.argument("shard", type=click.IntRange(min=1)),
+            shard_argument("shard"),
             click.option(
                 "--from",
                 "start",
@@ -152,7 +162,10 @@ def read(
     stale: bool,
     form: str,
 ) -> None:
-    """Print the records of SHARD up to the tail as it is now."""
+    """Print the records of a log up to its tail.
+
+    That is its tail when the command begins.
+    """
 
     async def work(client: LogClient) -> None:
         log = client.shard(shard)
@@ -186,7 +199,10 @@ def follow(
     raw: bool,
     form: str,
 ) -> None:
-    """Print the records of SHARD and wait for more, until interrupted or a limit is reached."""
+    """Print the records of a log, and wait for more.
+
+    It ends when it is interrupted, or a limit is reached.
+    """
 
     async def work(client: LogClient) -> None:
         log = client.shard(shard)

@@ -6,19 +6,28 @@ import click
 from logservice_client import LogClient
 
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.output import output_option, show_fields
 
-_shard = click.argument("shard", type=click.IntRange(min=1))
+_shard = shard_argument("shard")
 
 
 @click.command()
 @_shard
 @click.argument("lsn", type=click.IntRange(min=1))
-@click.option("--epoch", type=click.IntRange(min=0), default=0, help="Writer epoch.")
+@click.option(
+    "--epoch",
+    type=click.IntRange(min=0),
+    default=0,
+    help="The writer's epoch; 0 if none was ever granted.",
+)
 @output_option
 @pass_session
 def truncate(session: Session, shard: int, lsn: int, epoch: int, form: str) -> None:
-    """Let every record up to and including LSN go. Holds may keep some of them."""
+    """Let every record up to an LSN go.
+
+    The record of LSN goes, too. Holds may keep some of them.
+    """
 
     async def work(client: LogClient) -> int:
         log = client.shard(shard)
@@ -41,7 +50,7 @@ _override = click.option(
 @output_option
 @pass_session
 def status(session: Session, shard: int, stale: bool, form: str) -> None:
-    """Positions, writer and holds."""
+    """Show a log's positions, writer and holds."""
 
     async def work(client: LogClient) -> dict[str, object]:
         found = await client.shard(shard).status(stale=stale, timeout=session.timeout_s)
@@ -64,6 +73,9 @@ def status(session: Session, shard: int, stale: bool, form: str) -> None:
             "sessions": found.sessions,
             "next_timestamp": found.next_timestamp,
             "answered_by": found.store_id,
+            "max_bytes_per_s": found.max_bytes_per_s or None,
+            "max_records_per_s": found.max_records_per_s or None,
+            "appends_delayed": found.appends_delayed,
         }
 
     show_fields(form, session.run(work))
@@ -71,7 +83,10 @@ def status(session: Session, shard: int, stale: bool, form: str) -> None:
 
 @click.group()
 def writer() -> None:
-    """The right to append, granted by compare-and-swap on the writer epoch."""
+    """Take the right to append, or give it back.
+
+    It is granted by compare-and-swap on the writer epoch.
+    """
 
 
 @writer.command()
@@ -97,7 +112,7 @@ def acquire(
     override: bool,
     form: str,
 ) -> None:
-    """Become the writer; prints the new epoch."""
+    """Become the writer; print the new epoch."""
 
     async def work(client: LogClient) -> int:
         return await client.shard(shard).acquire_writer(
@@ -118,7 +133,7 @@ def acquire(
 @output_option
 @pass_session
 def release(session: Session, shard: int, epoch: int, override: bool, form: str) -> None:
-    """Give EPOCH back; nobody may append until the next grant."""
+    """Give EPOCH back; nobody appends until the next grant."""
     session.run(
         lambda client: client.shard(shard).release_writer(
             epoch=epoch, override=override, timeout=session.timeout_s
@@ -129,7 +144,7 @@ def release(session: Session, shard: int, epoch: int, override: bool, form: str)
 
 @click.group()
 def hold() -> None:
-    """Named LSNs from which on records stay, whatever is truncated."""
+    """Keep records from an LSN on, whatever is truncated."""
 
 
 @hold.command("set")
@@ -140,7 +155,7 @@ def hold() -> None:
 @output_option
 @pass_session
 def set_hold(session: Session, shard: int, name: str, lsn: int, override: bool, form: str) -> None:
-    """Keep the records from LSN on; moves the hold when it exists."""
+    """Keep the records from LSN on, or move the hold there."""
     session.run(
         lambda client: client.shard(shard).set_hold(
             name, lsn, override=override, timeout=session.timeout_s
@@ -156,7 +171,7 @@ def set_hold(session: Session, shard: int, name: str, lsn: int, override: bool, 
 @output_option
 @pass_session
 def release_hold(session: Session, shard: int, name: str, override: bool, form: str) -> None:
-    """Drop a hold."""
+    """Let a hold go."""
     session.run(
         lambda client: client.shard(shard).release_hold(
             name, override=override, timeout=session.timeout_s
@@ -171,7 +186,10 @@ def release_hold(session: Session, shard: int, name: str, override: bool, form: 
 @output_option
 @pass_session
 def timestamps(session: Session, shard: int, count: int, form: str) -> None:
-    """Allocate COUNT timestamps that nobody else gets: [first, next)."""
+    """Allocate timestamps that nobody else gets.
+
+    They are COUNT timestamps, from `first` up to but without `next`.
+    """
     found = session.run(
         lambda client: client.shard(shard).allocate_timestamps(count, timeout=session.timeout_s)
     )

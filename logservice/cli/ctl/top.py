@@ -60,9 +60,10 @@ class Source:
 @output_option
 @pass_session
 def top(session: Session, interval: float, sort: str, count: int | None, form: str) -> None:
-    """Show the cluster, live: stores, shards, repairs, events. Ctrl-C ends it.
+    """Show the cluster on the terminal, live.
 
-    With -o json, one report is printed: the documents of the admin port's /api/v1.
+    Stores, shards, repairs, events. Ctrl-C ends it. With -o json, one report is printed: the
+    documents of the admin port's /api/v1.
     """
     source = Source(session)
     if form == "json":

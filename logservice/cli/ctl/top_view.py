@@ -61,15 +61,21 @@ class Rates:
         """Remember the report before; `before` is None at the first screen."""
         self._seconds = 0.0
         self._shards: dict[int, int] = {}
+        self._delayed: dict[int, int] = {}
         self._stores: dict[str, StoreRow] = {}
         if before is not None and before.cluster.asked_store == report.cluster.asked_store:
             self._seconds = (report.cluster.time_us - before.cluster.time_us) / 1e6
             self._shards = {shard.shard: shard.applied_lsn for shard in before.shards}
+            self._delayed = {shard.shard: shard.appends_delayed for shard in before.shards}
             self._stores = {store.store: store for store in before.stores}
 
     def records(self, shard: ShardRow) -> float:
         """Records applied per second; 0 when unknown."""
         return self._per_second(shard.applied_lsn, self._shards.get(shard.shard))
+
+    def held_up(self, shard: ShardRow) -> bool:
+        """Whether its limits held appends up between the two reports."""
+        return shard.appends_delayed > self._delayed.get(shard.shard, shard.appends_delayed)
 
     def written(self, store: StoreRow) -> float:
         """Bytes written per second."""
@@ -96,8 +102,8 @@ def trouble(shard: ShardRow) -> tuple[int, str]:
         return 1, f"{down} down"
     if shard.stalled:
         return 2, "truncation stalled"
-    if len(shard.replicas) < shard.wanted:
-        return 3, f"{len(shard.replicas)} of {shard.wanted}"
+    if shard.live_voters < shard.wanted:
+        return 3, f"{shard.live_voters} of {shard.wanted}"
     if shard.joint:
         return 4, "changing"
     return 9, "ok"
@@ -219,6 +225,8 @@ def _shards(report: ClusterReport, rates: Rates, sort: str, room: int, *, wide: 
 
 def _shard_cells(shard: ShardRow, rates: Rates) -> dict[str, RenderableType]:
     rank, state = trouble(shard)
+    if rank == 9 and rates.held_up(shard):
+        rank, state = 8, "at its limit"
     style = "green" if rank == 9 else "bold red" if rank == 0 else "yellow"
     return {
         "shard": str(shard.shard),

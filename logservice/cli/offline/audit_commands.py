@@ -16,7 +16,7 @@ from logservice.server.audit.chain import verify as verify_chain
 
 @click.group()
 def audit() -> None:
-    """A store's audit log."""
+    """Verify a store's audit log."""
 
 
 @audit.command()
@@ -30,7 +30,9 @@ def audit() -> None:
 )
 @output_option
 def verify(directory: Path, anchors: tuple[str, ...], form: str) -> int:
-    """Check that no line in DIRECTORY was changed, removed, added or moved. Exit code 1 if one was.
+    """Check that nobody changed the lines in DIRECTORY.
+
+    None was changed, removed, added or moved. Exit code 1 if one was.
 
     There are two trails, administration (audit-*.jsonl) and calls (calls-*.jsonl); both are
     checked, and one without a line is damage, too.

@@ -29,7 +29,7 @@ _live = click.option("--live", is_flag=True, help="Even while a store has it ope
 
 @click.group()
 def logdb() -> None:
-    """Inspect the log storage in a data DIRECTORY offline."""
+    """Inspect a data directory without its store."""
 
 
 @logdb.command()
@@ -38,7 +38,7 @@ def logdb() -> None:
 @click.option("--headers-only", is_flag=True, help="Do not read the entries themselves.")
 @output_option
 def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
-    """Verify every checksum and every chain, and every row of the derived index.
+    """Verify every checksum, chain and row of the index.
 
     Exit code 1 when something is damaged. The index is read from a copy, and not with --live.
     """
@@ -57,7 +57,10 @@ def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
 @_live
 @output_option
 def dump(directory: Path, live: bool, form: str) -> None:
-    """Every run of records of every segment, damaged places included, in the order on disk."""
+    """Print every run of records, in the order on disk.
+
+    Damaged places are shown, too.
+    """
     for record in offline.dump(PosixVfs(), str(directory), live=live):
         if form == "json":
             say(json.dumps(dataclasses.asdict(record)))
@@ -79,7 +82,7 @@ def dump(directory: Path, live: bool, form: str) -> None:
 @_live
 @output_option
 def stats(directory: Path, live: bool, form: str) -> None:
-    """Per segment: used and live bytes, and which replicas keep it."""
+    """Show used and live bytes of each segment, and who keeps it."""
     rows = [
         {
             "segment": found.name,
@@ -111,7 +114,9 @@ def records(
     raw: bool,
     form: str,
 ) -> int:
-    """Print the records of SHARD that the replica in DIRECTORY has, halted or not.
+    """Print the records that a replica of SHARD has on disk.
+
+    It may be halted.
 
     For a person who has to decide which replica is right: what is printed here was not agreed on
     with the others. What cannot be read, gaps, and what may never have been committed, is said on
@@ -162,7 +167,7 @@ def _print_record(lsn: int, record: bytes, *, raw: bool, form: str) -> None:
 @_directory
 @output_option
 def rebuild_index(directory: Path, form: str) -> int:
-    """Throw the derived index away and write it anew from the segments."""
+    """Write the derived index anew from the segments."""
     from logservice.logdb.io.leveldb_kv import LevelDbEngine
 
     vfs = PosixVfs()

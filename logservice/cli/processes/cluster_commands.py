@@ -10,6 +10,7 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_rows
 
 _directory = click.option(
@@ -25,7 +26,10 @@ _directory = click.option(
 
 @click.group()
 def cluster() -> None:
-    """A local cluster of processes, ready to use in seconds."""
+    """Run a cluster of processes on this machine.
+
+    It is ready to use in seconds.
+    """
 
 
 @cluster.command()
@@ -40,13 +44,14 @@ def cluster() -> None:
     type=click.IntRange(0, 4096),
     help="Logs at the start.",
 )
+@click.option("--zones", default=0, help="Label the stores with so many zones, in turn.")
 @click.option(
     "--data-dirs",
     type=click.IntRange(1, bounds.DATA_DIRECTORIES_MAX),
     help="Data directories of each store; replicas are spread over them.",
 )
 @click.option("--segment-bytes", type=int, help="Size of a segment file.")
-@click.option("--store-timeout", type=float, help="Seconds of silence before a store is replaced.")
+@click.option("--store-timeout", type=duration, help="Silence before a store is replaced.")
 @click.option("--tls", is_flag=True, help="With certificates of its own, made in DIR/certs.")
 @click.option(
     "--timeout", default=60.0, show_default=True, help="Seconds to wait until it is ready."
@@ -56,6 +61,7 @@ def up(
     directory: Path,
     stores: int,
     shards: int,
+    zones: int,
     data_dirs: int | None,
     segment_bytes: int | None,
     store_timeout: float | None,
@@ -63,7 +69,10 @@ def up(
     timeout: float,
     form: str,
 ) -> None:
-    """Start the cluster in DIR, creating it at the first time; waits until it accepts appends."""
+    """Start the cluster in DIR; the first time, create it.
+
+    It waits until the cluster accepts appends.
+    """
     if (directory / "cluster.json").exists():
         local = LocalCluster.open(directory)
     else:
@@ -76,7 +85,7 @@ def up(
         if store_timeout is not None:
             settings["hakeeper"] = {"store_timeout_s": store_timeout}
         local = LocalCluster.create(
-            directory, stores=stores, shards=shards, settings=settings, tls=tls
+            directory, stores=stores, shards=shards, zones=zones, settings=settings, tls=tls
         )
     local.up(timeout)
     _show(local, form)
@@ -97,7 +106,7 @@ def down(directory: Path) -> None:
 @_directory
 @output_option
 def status(directory: Path, form: str) -> int:
-    """Which stores run. Exit code 1 when one does not."""
+    """Show which stores run. Exit code 1 when one does not."""
     local = LocalCluster.open(directory)
     _show(local, form)
     return exit_codes.OK if all(local.pids().values()) else exit_codes.NEGATIVE
@@ -106,12 +115,13 @@ def status(directory: Path, form: str) -> int:
 @cluster.command("add-store")
 @_directory
 @click.argument("store", required=False)
-def add_store(directory: Path, store: str | None) -> None:
-    """Start one more store; HAKeeper uses it to replace lost replicas of logs.
+@click.option("--zone", default="", help="Its label `zone`.")
+def add_store(directory: Path, store: str | None, zone: str) -> None:
+    """Start one more store, which HAKeeper may use for replicas.
 
     For those of shard 0, too, once you have said `logctl admit STORE --hakeeper`.
     """
-    say(LocalCluster.open(directory).add(store))
+    say(LocalCluster.open(directory).add(store, zone=zone))
 
 
 @cluster.command()

@@ -73,12 +73,15 @@ class ClusterFailed(NotReady):
 
 @dataclass(slots=True)
 class StorePlace:
-    """Where a store listens. `bootstrap`: whether it is one of the initial HAKeeper members."""
+    """Where a store listens. `bootstrap`: whether it is one of the initial HAKeeper members.
+    `labels`: what its configuration says of where it stands.
+    """
 
     client: str
     peer: str
     admin: str
     bootstrap: bool
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -101,10 +104,12 @@ class LocalCluster:
         *,
         stores: int = 3,
         shards: int = 1,
+        zones: int = 0,
         settings: Sections | None = None,
         tls: bool = False,
     ) -> LocalCluster:
-        """Lay out a new cluster without starting it.
+        """Lay out a new cluster without starting it. With `zones` store i gets the label zone
+        ``z<1 + (i - 1) mod zones>``.
 
         `settings` override any key of the configuration, e.g. ``{"storage": {"segment_bytes":
         ...}}``. Raises InvalidArgument when DIR holds a cluster already, and ConfigError for wrong
@@ -130,10 +135,11 @@ class LocalCluster:
             )
             authority.issue_client(ADMIN)
             merged.setdefault("security", {}).setdefault("admins", [authority.client_uri(ADMIN)])
-        ports = free_ports(3 * stores)
         for number in range(1, stores + 1):
-            client, peer, admin = (f"127.0.0.1:{ports.pop()}" for _ in range(3))
-            cluster.stores[f"store-{number}"] = StorePlace(client, peer, admin, number <= 3)
+            store_id = f"store-{number}"
+            labels = {"zone": f"z{1 + (number - 1) % zones}"} if zones else {}
+            addresses = cluster._new_addresses(store_id)
+            cluster.stores[store_id] = StorePlace(*addresses, number <= 3, labels)
         for store_id in cluster.stores:
             cluster._write_config(store_id)
         cluster._save()
@@ -167,7 +173,7 @@ class LocalCluster:
             self.start(store_id)
         self.wait_ready(timeout_s)
 
-    def add(self, store_id: str | None = None) -> str:
+    def add(self, store_id: str | None = None, *, zone: str = "") -> str:
         """Configure and start one more store; HAKeeper uses it as a spare. Returns its id."""
         if store_id is None:
             self.last_number += 1
@@ -176,8 +182,8 @@ class LocalCluster:
             store_id = f"store-{self.last_number}"
         if store_id in self.stores:
             raise InvalidArgument(f"store {store_id!r} exists", field="store")
-        client, peer, admin = (f"127.0.0.1:{port}" for port in free_ports(3))
-        self.stores[store_id] = StorePlace(client, peer, admin, False)
+        labels = {"zone": zone} if zone else {}
+        self.stores[store_id] = StorePlace(*self._new_addresses(store_id), False, labels)
         self._write_config(store_id)
         self._save()
         self.start(store_id)
@@ -285,6 +291,11 @@ class LocalCluster:
                 raise ClusterFailed(f"shard {shard} accepts no appends after {timeout_s:g} s")
             time.sleep(0.05)
 
+    def _new_addresses(self, store_id: str) -> tuple[str, str, str]:
+        """Where a new store listens for clients, for stores and for administration."""
+        client, peer, admin = (f"127.0.0.1:{port}" for port in free_ports(3))
+        return client, peer, admin
+
     def _write_config(self, store_id: str) -> None:
         place = self.stores[store_id]
         # These are the initial members. When all of them are gone, the other stores are a way to
@@ -304,11 +315,14 @@ class LocalCluster:
             "bootstrap": {"hakeeper_members": members},
         }
         if self.tls:
-            Authority.open(self._certs).issue_store(store_id, _HOSTS)
+            hosts = dict.fromkeys([*_HOSTS, place.client.rpartition(":")[0]])
+            Authority.open(self._certs).issue_store(store_id, list(hosts))
             folder = f"../certs/stores/{store_id}"
             sections["tls"] = {key: f"{folder}/{name}" for key, name in _TLS_FILES.items()}
         else:
             sections["listen"]["insecure_plaintext"] = True
+        if place.labels:
+            sections["store"]["labels"] = place.labels
         for name, section in self.settings.items():
             sections.setdefault(name, {}).update(section)
         text = toml_text(sections)
@@ -328,6 +342,8 @@ class LocalCluster:
                     "peer": place.peer,
                     "admin": place.admin,
                     "bootstrap": place.bootstrap,
+                    # A cluster without zones can be opened by release 0.1.0, too.
+                    **({"labels": place.labels} if place.labels else {}),
                 }
                 for name, place in self.stores.items()
             },

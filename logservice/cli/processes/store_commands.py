@@ -37,7 +37,7 @@ _set = click.option(
 
 @click.group()
 def store() -> None:
-    """Run one store process."""
+    """Run one store process, or look after one."""
 
 
 @store.command()
@@ -82,7 +82,7 @@ def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
 @_config
 @_set
 def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
-    """Check a configuration file, and the certificates it names; silent when all is right.
+    """Check a configuration file, and the certificates it names.
 
     What is allowed and most likely not meant is a warning, and no failure.
     """
@@ -102,7 +102,7 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
 @click.argument("address", default="127.0.0.1:7601")
 @click.option("--ready", is_flag=True, help="Ask whether it is ready, not only whether it lives.")
 def probe(address: str, ready: bool) -> int:
-    """Ask the admin port at ADDRESS whether the store is well: for health checks of containers.
+    """Ask the admin port at ADDRESS whether the store is well.
 
     Exit code 1 when it is not, or does not answer; what it says is printed.
     """

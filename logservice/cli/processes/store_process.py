@@ -49,6 +49,11 @@ class StoreProcess:
     def _pid_path(self) -> Path:
         return self.directory / "store.pid"
 
+    @property
+    def command(self) -> list[str]:
+        """What is run."""
+        return [sys.executable, "-m", "logservice", "store", "run", "-c", str(self.config_path)]
+
     def start(self) -> int:
         """Start the process, detached from this session, unless it runs. Returns the pid."""
         running = self.pid()
@@ -57,7 +62,7 @@ class StoreProcess:
         environment = dict(os.environ, GRPC_ENABLE_FORK_SUPPORT="0")
         with append_private(self.log_path) as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "logservice", "store", "run", "-c", str(self.config_path)],
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

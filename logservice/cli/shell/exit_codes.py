@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import Final, NoReturn, TextIO
 
 import click
-from logservice_wire.errors import InvalidArgument, LogServiceError, Outcome, TooLarge
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    Outcome,
+    ShardNotFound,
+    TooLarge,
+)
 
 from logservice.cli.shell.output import say
 from logservice.safe_text import safe_text
@@ -22,7 +29,7 @@ TABLE: Final = """\
    0  done
    1  the command looked, and the answer is no (a check found damage, a store does not run)
    2  the command line, the configuration or an argument is wrong; nothing was done
-   3  refused: as asked it will not succeed (fenced, truncated, exists ...); no effect
+   3  refused: as asked it will not succeed (fenced, truncated, no such log ...); no effect
    4  unavailable: it may succeed later or elsewhere (no leader, busy ...); no effect
    5  unknown outcome: it may have taken effect (deadline, connection lost)
    6  the store cannot start here (port, data directory, permissions)
@@ -46,13 +53,17 @@ def exit_code(error: LogServiceError) -> int:
         return USAGE
     if error.outcome is Outcome.UNKNOWN:
         return UNKNOWN
+    if isinstance(error, ShardNotFound) and error.metadata.get("shard") != "0":
+        # The client has asked for the log elsewhere already, and nobody knows it: a wrong name or
+        # id. Only a store that runs no replica of HAKeeper says so of shard 0.
+        return REFUSED
     return UNAVAILABLE if error.retryable else REFUSED
 
 
 def run(command: click.Command, program: str) -> NoReturn:
     """Run a command line and exit; an operating error becomes one line on stderr."""
     stdout = sys.stdout
-    code = _outcome(lambda: command.main(prog_name=program, standalone_mode=False))
+    code = _outcome(lambda: command.main(prog_name=program, standalone_mode=False), program)
     try:
         stdout.flush()
     except BrokenPipeError:
@@ -60,7 +71,7 @@ def run(command: click.Command, program: str) -> NoReturn:
     raise SystemExit(code)
 
 
-def _outcome(call: Callable[[], object]) -> int:
+def _outcome(call: Callable[[], object], program: str) -> int:
     stdout = sys.stdout
     try:
         result = call()
@@ -81,6 +92,10 @@ def _outcome(call: Callable[[], object]) -> int:
         return OK
     except LogServiceError as error:
         say(f"error: {safe_text(str(error))}", err=True)
+        if error.metadata.get("forcible") == "true":
+            say("with --force it is done all the same", err=True)
+        if program == "logctl" and isinstance(error, NotReady):
+            say("`logctl doctor` says what is wrong", err=True)
         return exit_code(error)
     return result if isinstance(result, int) else OK
 

@@ -1,7 +1,10 @@
 """LazyGroup: a click group that imports a subcommand only when it is used.
 
 gRPC, rich tables and the store take tenths of a second to import. `--help` and shell completion
-should not wait for what they do not run.
+should not wait for what they do not run. So the group knows the help line of each command itself; a
+test compares it with the first sentence of the command.
+
+Commands stand in sections, because a person looks for a task and not for a letter.
 """
 
 from __future__ import annotations
@@ -13,27 +16,27 @@ import click
 
 from logservice.cli.shell.examples import attach
 
+Section = Mapping[str, tuple[str, str]]
+"""By command name: the ``module:attribute`` of the command, and its help line."""
+
 
 class LazyGroup(click.Group):
-    """A group with lazy commands. `lazy` has, by command name, the ``module:attribute`` of the
-    command and its help line.
-    """
+    """A group with lazy commands, by the title of the section in which the help shows them."""
 
-    def __init__(
-        self, *args: object, lazy: Mapping[str, tuple[str, str]], **kwargs: object
-    ) -> None:
+    def __init__(self, *args: object, sections: Mapping[str, Section], **kwargs: object) -> None:
         """`args` and `kwargs` are click's."""
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self._lazy = lazy
+        self.sections = sections
+        self._lazy = {name: row for rows in sections.values() for name, row in rows.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they were given."""
-        return [*self._lazy, *super().list_commands(ctx)]
+        return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command when it is one of the lazy ones."""
+        """Import the command."""
         if cmd_name not in self._lazy:
-            return super().get_command(ctx, cmd_name)
+            return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -41,11 +44,8 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help lines without importing anything."""
-        rows = [(name, help_line) for name, (_, help_line) in self._lazy.items()]
-        for name in super().list_commands(ctx):
-            command = super().get_command(ctx, name)
-            if command is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str()))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """Write the help lines without importing anything. All sections have the same columns."""
+        widest = max(map(len, self._lazy))
+        for title, rows in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), line) for name, (_, line) in rows.items()])

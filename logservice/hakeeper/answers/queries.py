@@ -1,16 +1,26 @@
 """Queries: what can be looked up in shard 0, and how question and answer travel between stores.
 
 Theory of operation. A query is a small tagged struct; its answer's type follows from it. The state
-machine answers with views, never with its own state. An answer of None means "no such shard".
+machine answers with views, never with its own state. An answer of None means "no such shard". A
+store asks ResolveShard, ListShards, GetEvents and GetDirectory only once it knows that the cluster
+is at version 2: a store of 0.1.0 does not know them.
 """
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Struct
+from typing import Annotated
 
-from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardView
-from logservice.hakeeper.commands.wire_types import Shard
+import msgspec
+from msgspec import Meta, Struct
+
+from logservice import bounds
+from logservice.hakeeper.answers.directory import DirectoryPage
+from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardPage, ShardView
+from logservice.hakeeper.commands.cluster_events import EventPage
+from logservice.hakeeper.commands.wire_types import Labels, Name, Natural, Shard, Store, Text
+from logservice.hakeeper.repair.rehearsal import BalancePlan
+from logservice.hakeeper.wishes.impact import Impact
+from logservice.ids import HAKEEPER_SHARD
 
 _VERSION = b"\x03"
 
@@ -23,10 +33,52 @@ class GetCluster(Struct, tag="cluster", array_like=True, frozen=True, forbid_unk
     """Asks for everything; the answer is a `ClusterView`."""
 
 
+class GetSummary(Struct, tag="summary", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Asks for everything but the logs, which `ListShards` has in pages; the answer is a
+    `ClusterView` with shard 0 alone. It exists from cluster version 2 on.
+    """
+
+
 class GetShard(Struct, tag="shard", array_like=True, frozen=True, forbid_unknown_fields=True):
     """Asks for one shard; the answer is a `ShardView`, or None."""
 
     shard: Shard
+
+
+class ResolveShard(Struct, tag="resolve", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Asks for the living log of that name; the answer is a `ShardView`, or None."""
+
+    name: Name
+
+
+class ListShards(Struct, tag="list", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Asks for logs in the order of their ids, those behind `after`; the answer is a `ShardPage`.
+
+    Only logs in one of `states` (all, when empty), with all of `labels` (an empty value stands for
+    any), and with a name that begins with `prefix`.
+    """
+
+    after: Shard = HAKEEPER_SHARD
+    limit: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_SHARDS_PER_PAGE_MAX)] = (
+        bounds.HAKEEPER_SHARDS_PER_PAGE_MAX
+    )
+    states: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
+    labels: Labels = {}
+    prefix: Text = ""
+
+
+class GetDirectory(
+    Struct, tag="directory", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Asks for the rows of the directory behind mark `since` and log `after`; the answer is a
+    `DirectoryPage`. It exists from cluster version 2 on.
+    """
+
+    since: Natural
+    after: Shard
+    limit: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_SHARDS_PER_PAGE_MAX)] = (
+        bounds.HAKEEPER_SHARDS_PER_PAGE_MAX
+    )
 
 
 class GetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -37,14 +89,70 @@ class GetAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unkno
     """Asks for the access list; the answer is an `AccessView`."""
 
 
-Query = GetAccess | GetCluster | GetShard | GetPhase
-Answer = AccessView | ClusterView | ShardView | str | None
+class CheckImpact(Struct, tag="impact", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Asks what it would cost if these stores were away; the answer is an `Impact`. It exists from
+    cluster version 2 on.
+    """
+
+    stores: Annotated[tuple[Store, ...], Meta(max_length=bounds.HAKEEPER_STORES_MAX)]
+
+
+class PlanBalance(
+    Struct, tag="plan-balance", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Asks what balancing replicas, leaders or both would move; the answer is a `BalancePlan`. It
+    exists from cluster version 2 on.
+    """
+
+    replicas: bool
+    leaders: bool
+
+
+class GetEvents(Struct, tag="events", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Asks for the events behind revision `after`; the answer is an `EventPage`."""
+
+    after: Natural
+    limit: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_EVENTS_PER_PAGE_MAX)] = (
+        bounds.HAKEEPER_EVENTS_PER_PAGE_MAX
+    )
+
+
+Query = (
+    GetAccess
+    | GetCluster
+    | GetSummary
+    | GetShard
+    | GetPhase
+    | ResolveShard
+    | ListShards
+    | CheckImpact
+    | PlanBalance
+    | GetEvents
+    | GetDirectory
+)
+Answer = (
+    AccessView
+    | BalancePlan
+    | ClusterView
+    | DirectoryPage
+    | EventPage
+    | Impact
+    | ShardView
+    | ShardPage
+    | str
+    | None
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _queries: msgspec.msgpack.Decoder[Query] = msgspec.msgpack.Decoder(Query)
 _clusters = msgspec.msgpack.Decoder(ClusterView)
 _shards: msgspec.msgpack.Decoder[ShardView | None] = msgspec.msgpack.Decoder(ShardView | None)
+_pages = msgspec.msgpack.Decoder(ShardPage)
+_directories = msgspec.msgpack.Decoder(DirectoryPage)
+_events = msgspec.msgpack.Decoder(EventPage)
 _access = msgspec.msgpack.Decoder(AccessView)
+_plans = msgspec.msgpack.Decoder(BalancePlan)
+_impacts = msgspec.msgpack.Decoder(Impact)
 _phases = msgspec.msgpack.Decoder(str)
 
 
@@ -74,12 +182,22 @@ def decode_answer(query: Query, data: bytes) -> Answer:
         raise QueryCorrupt(f"answer version {data[:1].hex()}")
     body = memoryview(data)[1:]
     try:
-        if isinstance(query, GetCluster):
+        if isinstance(query, GetCluster | GetSummary):
             return _clusters.decode(body)
-        if isinstance(query, GetShard):
+        if isinstance(query, GetShard | ResolveShard):
             return _shards.decode(body)
+        if isinstance(query, ListShards):
+            return _pages.decode(body)
+        if isinstance(query, GetDirectory):
+            return _directories.decode(body)
+        if isinstance(query, GetEvents):
+            return _events.decode(body)
         if isinstance(query, GetAccess):
             return _access.decode(body)
+        if isinstance(query, PlanBalance):
+            return _plans.decode(body)
+        if isinstance(query, CheckImpact):
+            return _impacts.decode(body)
         return _phases.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:
         raise QueryCorrupt(str(error)) from error

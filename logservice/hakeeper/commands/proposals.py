@@ -1,9 +1,9 @@
 """Proposals: what can be proposed to shard 0, and its byte form.
 
-Theory of operation. One version byte, then a MessagePack array whose first element is the tag.
-`decode` is the only door into the state machine: it either gives a well-formed value or raises
-ProposalCorrupt, which the machine answers with INVALID_ARGUMENT. Bounds sit on the field types
-(`wire_types`).
+Theory of operation. One version byte, then a MessagePack array whose first element is the tag. A
+proposal has a form in each cluster version that has its kind (`versioned`). `decode` is the only
+door into the state machine: it either gives a well-formed value or raises ProposalCorrupt, which
+the machine answers with INVALID_ARGUMENT. Bounds sit on the field types (`wire_types`).
 
 A heartbeat reports replicas as a difference to an earlier one (`base`), because a store with a
 thousand idle replicas should cost one small entry a second and not a thousand reports.
@@ -14,14 +14,16 @@ Reference: the update types of MatrixOne's HAKeeper, without its panics.
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
-from logservice import bounds
+from logservice import bounds, versions
 from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.policy import Policy
 from logservice.hakeeper.commands.store_commands import AnyCommand, CommandResult
+from logservice.hakeeper.commands.verbs import Verb
+from logservice.hakeeper.commands.versioned import Versioned
 from logservice.hakeeper.commands.wire_types import (
     AccessText,
     Detail,
@@ -44,8 +46,6 @@ from logservice.hakeeper.commands.wire_types import (
     Text,
 )
 from logservice.ids import NO_REPLICA, Index, Lsn
-
-_VERSION = b"\x04"
 
 Wanted = Annotated[int, Meta(ge=0, le=bounds.HAKEEPER_REPLICAS_MAX)]
 
@@ -153,6 +153,18 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     recently_active: tuple[Replica, ...] = ()
     halted: Detail = ""
     repairing: bool = False
+    closed_index: LogIndex = Index(0)
+    """Of the log's Close; 0 while the log is open."""
+    closed_lsn: LogLsn = Lsn(0)
+    """The LSN behind the last record of a closed log."""
+    holds: Natural = 0
+    """How many holds the log has."""
+    requested_lsn: LogLsn = Lsn(0)
+    """How far truncation was asked for; above `truncated_lsn` while holds keep it back."""
+    service_holds: Annotated[
+        tuple[tuple[Text, LogLsn], ...], Meta(max_length=bounds.HOLDS_MAX)
+    ] = ()
+    """Of a leader: the holds for services (`service_hold`), each with its LSN."""
 
 
 class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -185,6 +197,14 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
     unattributed_loss: Annotated[
         tuple[StoreIncarnation, ...], Meta(max_length=bounds.DATA_DIRECTORIES_MAX)
     ] = ()
+    stuck: Annotated[
+        tuple[tuple[Shard, Replica], ...], Meta(max_length=bounds.HEARTBEAT_STUCK_MAX)
+    ] = ()
+    """Replicas that have entries to apply and apply none; of many only the first."""
+    stores_index: Natural = 0
+    """Which list of stores the store has (`HeartbeatReply.stores_index`)."""
+    limits_version: Natural = 0
+    """The version of the logs' limits that the store has."""
 
 
 class ServiceHeartbeat(
@@ -198,22 +218,73 @@ class ServiceHeartbeat(
     labels: Labels = {}
     acked: tuple[Natural, ...] = ()
     owner: Owner = ""
+    replayed: Annotated[
+        tuple[tuple[Shard, LogLsn], ...], Meta(max_length=bounds.HAKEEPER_REPLAYED_PER_SERVICE_MAX)
+    ] = ()
+    """The last LSN that it has replayed of each log; see `stores.service_holds`."""
+    boot_id: Natural = 0
+    """Of the process; 0: it says none."""
+    sequence: Natural = 0
+    """It grows by one per heartbeat of a process."""
+    drained: bool = False
+    """It was told to drain, and has nothing left."""
 
 
 class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):
     """A new log shard. With `shard` 0 HAKeeper chooses the id, with an empty `name` it is called
-    ``shard-<id>``, and with `replicas` 0 it gets the default number.
+    ``shard-<id>``, and with `replicas` 0 it gets the default number. When the same `owner` repeats
+    a non-empty `request_id`, it gets the same log.
     """
 
     shard: Shard
     name: Text
     replicas: Wanted
+    request_id: Text = ""
+    owner: Owner = ""
+    policy: Policy = Policy()
+    labels: Labels = {}
+
+
+class ChangeShard(
+    Struct, tag="change-shard", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Another name, number of replicas, policy or labels for a log; what is empty, 0 or None stays.
+    `revision`: of the log as the caller saw it, None for whichever it is.
+    """
+
+    shard: Shard
+    name: Text = ""
+    replicas: Wanted = 0
+    policy: Policy | None = None
+    labels: Labels | None = None
+    revision: Natural | None = None
+
+
+class DeleteShard(
+    Struct, tag="delete-shard", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """The log of that id and name ends for ever. `closed_index`: of its Close, which the caller has
+    seen. `force`: also when it is open, protected, or has holds.
+    """
+
+    shard: Shard
+    name: Name
+    closed_index: LogIndex = Index(0)
+    force: bool = False
 
 
 class SetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
     """A person sets the cluster's phase; only the transitions in `phase.BY_PERSON` take effect."""
 
     phase: Phase
+
+
+class RaiseVersion(
+    Struct, tag="raise-version", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """A person raises the cluster version; see `stores.cluster_version`."""
+
+    version: Positive
 
 
 class Order(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -235,6 +306,20 @@ class ScheduleCommands(
 
     term: RaftTerm
     orders: Annotated[tuple[Order, ...], Meta(min_length=1, max_length=bounds.HAKEEPER_QUEUE_MAX)]
+
+
+class SendOrder(Struct, tag="order", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Queue a command for one of the database's own services; `kind` and `payload` are its own.
+
+    When the same `owner` repeats a `request_id`, it is the same command. It exists from cluster
+    version 2 on.
+    """
+
+    service: Name
+    kind: Name
+    payload: Annotated[bytes, Meta(max_length=bounds.HAKEEPER_ORDER_BYTES_MAX)]
+    request_id: Name
+    owner: Owner = ""
 
 
 class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -278,31 +363,47 @@ Proposal = (
     | StoreHeartbeat
     | ServiceHeartbeat
     | CreateShard
+    | ChangeShard
+    | DeleteShard
     | SetPhase
     | ScheduleCommands
     | AllocateIds
     | AckCommands
     | ChangeAccess
     | AdmitStore
+    | SendOrder
     | SetJoining
+    | RaiseVersion
+    | Verb
 )
 
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
-_decoder: msgspec.msgpack.Decoder[Proposal] = msgspec.msgpack.Decoder(Proposal)
+_VERSIONS: Final = {1: b"\x04", 2: b"\x05"}
+_RAISES: Final = 2
+"""The first cluster version that has RaiseVersion. It keeps that form for ever."""
+
+_form: Final[Versioned[Proposal]] = Versioned(
+    Proposal, _VERSIONS, ProposalCorrupt, order="deterministic", whole=True
+)
 
 
-def encode(proposal: Proposal) -> bytes:
-    """The byte form; equal proposals give equal bytes."""
-    return _VERSION + _encoder.encode(proposal)
+def encode(proposal: Proposal, version: int = versions.FIRST) -> bytes:
+    """The byte form in that cluster version; equal proposals give equal bytes.
+
+    Raises NotReady{cluster_version, needed} for a proposal that the version has not.
+    """
+    if isinstance(proposal, RaiseVersion):
+        # It is what makes its version the cluster's, so it comes before.
+        version = max(version, _RAISES)
+    return _form.encode(proposal, version)
 
 
 def decode(data: bytes) -> Proposal:
     """Inverse of `encode`; raises ProposalCorrupt for anything else."""
+    return decode_versioned(data)[0]
+
+
+def decode_versioned(data: bytes) -> tuple[Proposal, int]:
+    """The proposal, and the cluster version of its form. Raises ProposalCorrupt."""
     if len(data) > bounds.COMMAND_BYTES_MAX:
         raise ProposalCorrupt(f"{len(data)} bytes")
-    if data[:1] != _VERSION:
-        raise ProposalCorrupt(f"proposal version {data[:1].hex()}")
-    try:
-        return _decoder.decode(memoryview(data)[1:])
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ProposalCorrupt(str(error)) from error
+    return _form.decode(data)

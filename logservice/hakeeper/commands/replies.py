@@ -7,27 +7,30 @@ everything was down.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
-from logservice import bounds
+from logservice import bounds, versions
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.hakeeper.commands.store_commands import QueuedCommand
+from logservice.hakeeper.commands.versioned import Versioned
 from logservice.hakeeper.commands.wire_types import (
     LogIndex,
+    LogLsn,
     MembershipBytes,
+    Name,
     Natural,
+    Owner,
     Replica,
     Shard,
     Store,
     StoreIncarnation,
     Text,
+    Weight,
 )
-
-_VERSION = b"\x04"
+from logservice.ids import Lsn
 
 
 class ReplyCorrupt(ValueError):
@@ -53,6 +56,44 @@ class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     through: LogIndex
 
 
+class ShardLimits(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The limits of one log; see `policy.Policy`."""
+
+    shard: Shard
+    max_bytes_per_s: Natural = 0
+    max_records_per_s: Natural = 0
+    weight: Weight = bounds.SHARD_WEIGHT_DEFAULT
+
+
+class HoldOrder(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The receiver leads the shard, and sets or moves the hold of that name for the identity
+    `owner`, or releases it when `lsn` is 0.
+    """
+
+    shard: Shard
+    name: Name
+    lsn: LogLsn = Lsn(0)
+    owner: Owner = ""
+
+
+class ReplayedHold(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """What a service has replayed of a log, and what that holds.
+
+    `lsn`: as the service said it. `held_lsn`: records from there on stay; 0 when no leader has
+    reported the hold. `first_lsn`: the oldest that is left, as far as reported. `gone`: there is no
+    such log, so nothing is held. `behind_ticks`: for so long the log has had more, and `lsn` did
+    not move. `hold`: its name.
+    """
+
+    shard: Shard
+    lsn: LogLsn
+    held_lsn: LogLsn = Lsn(0)
+    first_lsn: LogLsn = Lsn(0)
+    gone: bool = False
+    behind_ticks: Natural = 0
+    hold: Text = ""
+
+
 class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The answer to one heartbeat.
 
@@ -72,22 +113,42 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     access: tuple[AccessGrant, ...] | None = None
     """The whole access list; None when the sender has it."""
     forgotten: tuple[Forgotten, ...] = ()
+    cluster_version: Natural = versions.FIRST
+    deleted: Annotated[
+        tuple[Shard, ...], Meta(max_length=bounds.HAKEEPER_DELETED_PER_REPLY_MAX)
+    ] = ()
+    """Deleted logs that the receiver says it has a replica of."""
+    index: Natural = 0
+    """Of the entry that this answers; the three indices are 0 before cluster version 2."""
+    directory_index: Natural = 0
+    """The newest mark of the directory (`marks`)."""
+    stores_index: Natural = 0
+    """When `directory` last changed. It is empty here when the receiver named this index."""
+    limits_version: Natural = 0
+    limits: (
+        Annotated[tuple[ShardLimits, ...], Meta(max_length=bounds.HAKEEPER_LIMITED_SHARDS_MAX)]
+        | None
+    ) = None
+    """The limits of all logs that have any; None when the sender has them."""
+    holds: Annotated[tuple[HoldOrder, ...], Meta(max_length=bounds.HAKEEPER_HOLD_ORDERS_MAX)] = ()
+    """For a store: holds of services to set, move and release in the logs that it leads."""
+    replayed: Annotated[
+        tuple[ReplayedHold, ...], Meta(max_length=bounds.HAKEEPER_REPLAYED_PER_SERVICE_MAX)
+    ] = ()
+    """For a service: what became of each LSN that its heartbeat named."""
+    work_state: Text = ""
+    """For a service: what it shall do; empty before cluster version 2."""
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(HeartbeatReply)
+_VERSIONS: Final = {1: b"\x04", 2: b"\x05"}
+_form: Final[Versioned[HeartbeatReply]] = Versioned(HeartbeatReply, _VERSIONS, ReplyCorrupt)
 
 
 def encode(reply: HeartbeatReply) -> bytes:
-    """The byte form."""
-    return _VERSION + _encoder.encode(reply)
+    """The byte form in the cluster version that the reply names."""
+    return _form.encode(reply, reply.cluster_version)
 
 
 def decode(data: bytes) -> HeartbeatReply:
     """Inverse of `encode`; raises ReplyCorrupt for anything else."""
-    if data[:1] != _VERSION:
-        raise ReplyCorrupt(f"reply version {data[:1].hex()}")
-    try:
-        return _decoder.decode(memoryview(data)[1:])
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ReplyCorrupt(str(error)) from error
+    return _form.decode(data)[0]

@@ -26,6 +26,7 @@ _MAX = 2**62
 
 Natural = Annotated[int, Meta(ge=0, le=_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=_MAX)]
+Weight = Annotated[int, Meta(ge=1, le=bounds.SHARD_WEIGHT_MAX)]
 Text = Annotated[str, Meta(max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)]
 """A text, possibly empty, that is bounded and has nothing in it that a terminal would obey."""
 Name = Annotated[str, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)]

@@ -23,10 +23,17 @@ from logservice_wire.errors import Reason
 
 from logservice import bounds
 from logservice.hakeeper.commands.phase import BY_PERSON, Phase
+from logservice.hakeeper.commands.policy import Policy
 from logservice.hakeeper.commands.proposals import CreateShard, InitialCluster, Joining, SetPhase
+from logservice.hakeeper.logs.change import named, wish_problem
+from logservice.hakeeper.logs.creations import remember, repeated
+from logservice.hakeeper.marks import mark
 from logservice.hakeeper.repair.placement import Placement
 from logservice.hakeeper.state import ShardState, State
+from logservice.hakeeper.stores import cluster_version, limits
 from logservice.hakeeper.stores.health import Health, healths, leader_report, majority
+from logservice.hakeeper.stores.holdings import touch
+from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.invariants import invariant
 from logservice.membership import Member, Membership, MembershipCorrupt
@@ -94,24 +101,43 @@ def apply_initial(state: State, proposal: InitialCluster) -> Outcome:
 def apply_create(state: State, proposal: CreateShard) -> Outcome:
     """A new log shard, placed at once; `value` of the outcome is its id.
 
-    Rejected: NOT_READY before the first shards are placed, SHARD_EXISTS{shard},
-    INVALID_ARGUMENT{field}, NOT_ENOUGH_STORES{wanted, available}, BUSY when there are
-    HAKEEPER_SHARDS_MAX.
+    Rejected: NOT_READY before the first shards are placed, SHARD_EXISTS{shard}, SHARD_DELETED
+    {shard} for the id of a deleted log, INVALID_ARGUMENT{field}, NOT_ENOUGH_STORES{wanted,
+    available}, BUSY when there are HAKEEPER_SHARDS_MAX.
     """
+    again = repeated(state, proposal)
+    if again is not None:
+        return again
     if state.phase not in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
         return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
+    if is_deleted(state, proposal.shard):
+        return Rejected(Reason.SHARD_DELETED, {"shard": str(proposal.shard)})
     if proposal.shard != HAKEEPER_SHARD and proposal.shard in state.shards:
         return Rejected(Reason.SHARD_EXISTS, {"shard": str(proposal.shard)})
     if len(state.shards) >= bounds.HAKEEPER_SHARDS_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_SHARDS_MAX)})
+    if state.cluster_version >= 2:
+        problem = wish_problem(proposal.replicas, proposal.labels, proposal.policy)
+        if problem:
+            return Rejected(Reason.INVALID_ARGUMENT, {"field": problem})
     shard_id = proposal.shard or _unused_shard_id(state)
     name = proposal.name or f"shard-{shard_id}"
-    for known in state.sorted_shards():
-        if known.name == name:
-            return Rejected(Reason.SHARD_EXISTS, {"shard": str(known.shard), "name": name})
-    shard = ShardState(shard_id, name, proposal.replicas or state.default_replicas, state.tick)
+    known = named(state, name)
+    if known is not None:
+        return Rejected(Reason.SHARD_EXISTS, {"shard": str(known.shard), "name": name})
+    shard = ShardState(
+        shard_id,
+        name,
+        proposal.replicas or state.default_replicas,
+        state.tick,
+        policy=proposal.policy,
+        labels=dict(sorted(proposal.labels.items())),
+    )
+    refused = limits.refusal(state, shard_id, shard.policy)
+    if refused is not None:
+        return refused
     placement = Placement(state)
-    stores = placement.choose(None, shard.wanted)
+    stores = placement.choose(shard, shard.wanted)
     if len(stores) < shard.wanted:
         return Rejected(
             Reason.NOT_ENOUGH_STORES,
@@ -119,6 +145,8 @@ def apply_create(state: State, proposal: CreateShard) -> Outcome:
         )
     state.shards[shard_id] = shard
     _place(state, shard, [(store.store, placement.directory(store)) for store in stores])
+    remember(state, proposal, shard_id)
+    limits.changed(state, Policy(), shard)
     return Applied(value=shard_id)
 
 
@@ -136,22 +164,36 @@ def place_first_shards(state: State) -> str:
     if quiet_since + bounds.HAKEEPER_PLACEMENT_QUIET_TICKS > state.tick:
         state.dirty = True
         return "bootstrap: waiting for stores"
+    missing, _ = _first_places(state)
+    if missing:
+        return missing
+    # The cluster version says what counts in the choice.
+    cluster_version.begin(state)
+    missing, choices = _first_places(state)
+    if missing:
+        return missing
+    for shard, chosen in choices:
+        _place(state, shard, chosen)
+    set_phase(state, Phase.COMMANDS_RECEIVED)
+    return ""
+
+
+def _first_places(state: State) -> tuple[str, list[tuple[ShardState, Sequence[Place]]]]:
+    """Places for the shards of InitialCluster, and what is missing to find them for all."""
     placement = Placement(state)
     choices: list[tuple[ShardState, Sequence[Place]]] = []
     for shard in state.sorted_shards():
         if shard.initial:
             continue
-        stores = placement.choose(None, shard.wanted)
+        stores = placement.choose(shard, shard.wanted)
         if len(stores) < shard.wanted:
-            return f"bootstrap: shard {shard.shard} wants {shard.wanted} stores, {len(stores)} fit"
+            missing = f"shard {shard.shard} wants {shard.wanted} stores, {len(stores)} fit"
+            return f"bootstrap: {missing}", []
         places = [(store.store, placement.directory(store)) for store in stores]
         for place in places:
             placement.take(shard.shard, *place)
         choices.append((shard, places))
-    for shard, chosen in choices:
-        _place(state, shard, chosen)
-    set_phase(state, Phase.COMMANDS_RECEIVED)
-    return ""
+    return "", choices
 
 
 def judge(state: State) -> str:
@@ -160,10 +202,17 @@ def judge(state: State) -> str:
     Success counts replicas that are *running* and a leader, not what a membership lists.
     """
     for shard in state.sorted_shards():
-        up = sum(1 for found in healths(state, shard).values() if found is Health.ALIVE)
+        if shard.deleting_tick:
+            continue
+        up = sum(
+            found is Health.ALIVE
+            for replica, found in healths(state, shard).items()
+            if replica in shard.members.voters or state.cluster_version < 2
+        )
         if up >= majority(shard.wanted) and leader_report(state, shard) is not None:
             continue
-        if state.phase_tick + bounds.HAKEEPER_BOOTSTRAP_TICKS_MAX < state.tick:
+        late = state.phase_tick + bounds.HAKEEPER_BOOTSTRAP_TICKS_MAX < state.tick
+        if late and state.phase is Phase.COMMANDS_RECEIVED:
             set_phase(state, Phase.BOOTSTRAP_FAILED)
         return f"bootstrap: shard {shard.shard} has {up} of {shard.wanted} replicas up or no leader"
     set_phase(state, Phase.RUNNING)
@@ -178,8 +227,9 @@ def allocate_replica_id(state: State) -> ReplicaId:
 
 
 def _unused_shard_id(state: State) -> ShardId:
-    # It skips the numbers that people chose for their shards, each of them at most once.
-    while state.next_shard_id in state.shards:
+    # It skips the numbers that people chose for their shards, and those of deleted logs, each of
+    # them at most once.
+    while state.next_shard_id in state.shards or is_deleted(state, ShardId(state.next_shard_id)):
         state.next_shard_id += 1
     return ShardId(state.next_shard_id)
 
@@ -188,6 +238,8 @@ def _place(state: State, shard: ShardState, places: Sequence[Place]) -> None:
     members = [Member(allocate_replica_id(state), *place) for place in places]
     _bear(shard, initial_membership(members))
     shard.created_tick = state.tick
+    touch(state, shard.shard)
+    mark(state, shard)
     state.dirty = True
 
 

@@ -6,8 +6,8 @@ decision *is* the application of an entry. So the view is exact by construction,
 comes to the same result. A deposed leader can decide nothing, because all it can do is propose a
 tick, which counts only in the term of its entry. The price is that the pass must be deterministic
 and cheap. It runs at the next tick after a report changed something (`dirty`), every
-HAKEEPER_OPERATOR_CHECK_TICKS while operators are under way, and else every
-HAKEEPER_IDLE_CHECK_TICKS.
+HAKEEPER_OPERATOR_CHECK_TICKS while operators are under way, when the next look of balancing is due
+(`rebalance`), and else every HAKEEPER_IDLE_CHECK_TICKS.
 
 A pass notices expired stores, advances the first start, drives the operators under way, lets the
 checkers begin new ones, and collects the flags. To drive an operator is to keep its wanted command
@@ -19,14 +19,21 @@ queued.
 from __future__ import annotations
 
 from logservice import bounds
+from logservice.hakeeper import feed
+from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.phase import Phase
-from logservice.hakeeper.repair import bootstrap, safety
+from logservice.hakeeper.logs.deletion import sweep
+from logservice.hakeeper.repair import bootstrap, errands, looks, rebalance, safety, stuck, wishes
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.repair.operators import Finish, Send, Wait, plan
-from logservice.hakeeper.state import Operator, Repair, State
-from logservice.hakeeper.stores import delivery, enrolment, services
+from logservice.hakeeper.state import BRINGS_REPLICA, Operator, State
+from logservice.hakeeper.stores import delivery, enrolment, service_holds, services, standing
 from logservice.hakeeper.stores.health import settling_ticks, silent
 from logservice.hakeeper.stores.heartbeats import learn_again
+from logservice.hakeeper.stores.holdings import touch
+
+_IN_SLICES = 2
+"""From this cluster version on a pass looks at a slice of the restless shards (`looks`)."""
 
 
 def on_tick(state: State) -> None:
@@ -34,39 +41,60 @@ def on_tick(state: State) -> None:
     _expire(state)
     busy = state.operators or state.phase is not Phase.RUNNING
     due = bounds.HAKEEPER_OPERATOR_CHECK_TICKS if busy else bounds.HAKEEPER_IDLE_CHECK_TICKS
+    if state.cluster_version >= _IN_SLICES and state.phase is Phase.RUNNING:
+        looks.observe(state)
     if state.dirty or state.tick % due == 0:
-        state.dirty = False
         run(state)
+    elif state.looks_left or state.last_wish or rebalance.due(state):
+        _pass(state)
 
 
 def run(state: State) -> None:
-    """Run one pass, due or not."""
+    """Run a pass that looks at everything, due or not; what it leaves over follows in others."""
+    state.dirty = False
+    if state.cluster_version >= _IN_SLICES:
+        looks.begin_round(state)
+    _pass(state)
+
+
+def _pass(state: State) -> None:
     flags: list[str] = []
+    sweep(state)
+    goes_on_failed = state.phase is Phase.BOOTSTRAP_FAILED and state.cluster_version >= 2
     if state.phase is Phase.BOOTSTRAPPING:
         flags.append(bootstrap.place_first_shards(state))
-    if state.phase is Phase.COMMANDS_RECEIVED:
+    if state.phase is Phase.COMMANDS_RECEIVED or goes_on_failed:
         flags.append(bootstrap.judge(state))
     if state.phase is Phase.BOOTSTRAP_FAILED:
-        flags.append(
-            "bootstrap failed: look at the stores, then set the phase to commands_received"
-        )
+        ends = "it ends when a majority of each shard runs, or by `logctl cluster phase`"
+        then = ends if goes_on_failed else "then set the phase to commands_received"
+        flags.append(f"bootstrap failed: look at the stores, {then}")
     flags += _full_disks(state)
     flags += enrolment.flags(state)
+    flags += standing.flags(state).keys()
+    flags += stuck.flags(state)
+    flags += service_holds.flags(state) if state.cluster_version >= 2 else []
     for operator in state.sorted_operators():
         shard = state.shards.get(operator.shard)
         if shard is not None and shard.initial:
             learn_again(state, shard)
         flags += _drive(state, operator)
-    if state.phase in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
+    if state.phase in (Phase.COMMANDS_RECEIVED, Phase.RUNNING) or goes_on_failed:
         checkers = Checkers(state)
         if state.phase is Phase.RUNNING:
-            checkers.check_all()
+            if state.cluster_version >= _IN_SLICES:
+                looks.look(checkers)
+            else:
+                checkers.check_all()
+            wishes.carry_out(checkers)
         else:
             checkers.check_starts()
         flags += checkers.flags
         for operator in checkers.found:
             flags += _drive(state, operator)
-    state.flags = {flag: state.flags.get(flag, state.tick) for flag in sorted(set(flags)) if flag}
+    before = state.flags
+    state.flags = {flag: before.get(flag, state.tick) for flag in dict.fromkeys(flags) if flag}
+    feed.tell_flags(state, before, state.flags)
 
 
 def _full_disks(state: State) -> list[str]:
@@ -84,22 +112,26 @@ def _expire(state: State) -> None:
     """Notice what only the passing of time changes. The order of the stores does not matter."""
     enrolment.expire(state)
     services.expire(state)
+    fell_silent = []
     for store in state.stores.values():
         if not store.expired and silent(state, store.last_tick):
             store.expired = True
             state.dirty = True
+            fell_silent.append(store.store)
         if state.tick in (
             store.directories_tick + state.store_timeout_ticks + 1,
             store.live_since + settling_ticks(state),
         ):
             state.dirty = True
+    for name in sorted(fell_silent):
+        feed.tell(state, EventKind.STORE_DOWN, store=name)
 
 
 def _drive(state: State, operator: Operator) -> list[str]:
     """Bring one operator a step further and return its flags."""
     wanted = plan(state, operator)
     if isinstance(wanted, Finish):
-        _finish(state, operator)
+        _finish(state, operator, wanted.why)
         return []
     flags = []
     if operator.created_tick + bounds.HAKEEPER_SLOW_OPERATOR_TICKS < state.tick:
@@ -130,11 +162,13 @@ def _send(state: State, operator: Operator, wanted: Send) -> list[str]:
     return []
 
 
-def _finish(state: State, operator: Operator) -> None:
+def _finish(state: State, operator: Operator, why: str) -> None:
     delivery.recall(state, operator)
     del state.operators[operator.id]
+    feed.operator_ended(state, operator, why)
+    errands.ended(state, operator, why)
     shard = state.shards.get(operator.shard)
-    if shard is None or operator.kind not in (Repair.REPLACE, Repair.ADD):
+    if shard is None or operator.kind not in BRINGS_REPLICA:
         return
     members = shard.members
     if operator.failures >= bounds.HAKEEPER_STEP_FAILURES_MAX:
@@ -144,3 +178,4 @@ def _finish(state: State, operator: Operator) -> None:
         # The change that adds it may still be on its way. It names this epoch, so that it changes
         # nothing once the epoch is a later one.
         shard.abandoned[operator.replica] = members.change_epoch
+        touch(state, shard.shard)

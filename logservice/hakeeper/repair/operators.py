@@ -6,9 +6,11 @@ steps: the state tells how far the repair has come, whoever brought it there. So
 case is needed for a lost command, a repeated one, a leader change of HAKeeper or of the shard, or a
 race with another change.
 
-    REPLACE, ADD   replica not in the membership   add it as a learner
+    REPLACE, ADD,  replica not in the membership   add it as a learner
+    MOVE
                    learner, not reported           start it on its store
-                   learner, reported               wait until it is caught up, then swap: the new
+                   learner, reported               wait until it is caught up, hand the leadership
+                                                   over if the old one has it, then swap: the new
                                                    one in and the old one out in one joint change
                    joint                           wait until Raft has left it
                    voter, old one gone             finished
@@ -16,14 +18,24 @@ race with another change.
     REMOVE         old one in the membership       remove it
     START          not reported                    start it in its own data directory
     KILL           reported or stored, no member   remove its data
+    LEAD           another one leads               ask the leader to hand over
+    LEARN          replica not in the membership   add it as a learner
+                   learner, not reported           start it on its store
+                   learner, reported               finished
 
-As long as its replica is no voter, a REPLACE or ADD is given up if the target store is lost or
-cannot start the replica, if the old replica came back to stay, or if the new one is no longer
-needed. The learner is then removed again. The race between a swap under way and that removal is
-decided by the epoch: one of them wins, the other changes nothing, and the next plan sees which.
+As long as its replica is no voter, a REPLACE, ADD or MOVE is given up if the target store is lost,
+takes no more replicas or cannot start the replica, if the old replica came back to stay (except for
+a MOVE), if nobody wishes it any more, or if the new one is no longer needed. The learner is then
+removed again. The race between a swap under way and that removal is decided by the epoch: one of
+them wins, the other changes nothing, and the next plan sees which.
+
+A REPLACE or ADD may bring a learner that stood there before (`promotes`). It stays when it is given
+up.
 
 The swap waits until a majority of the new configuration, the new replica included, is recently
-active and caught up by the leader's fresh report. A store cannot hold two replicas of a shard. So
+active and caught up by the leader's fresh report. A voter that is well is removed only while there
+are more voters than wanted, or for one that takes its place, and as the last leader only when no
+other voter can lead. A store cannot hold two replicas of a shard. So
 when a voter is replaced in place, the new one comes empty, and that majority must be there without
 it. Reference: Raft thesis 4.2.
 """
@@ -40,22 +52,30 @@ from logservice.hakeeper.commands.store_commands import (
     StartReplica,
     Step,
     StoreCommand,
+    TransferLeader,
 )
-from logservice.hakeeper.repair.safety import alive, lowers_tolerance
-from logservice.hakeeper.state import Operator, Repair, ShardState, State
+from logservice.hakeeper.commands.verbs import StoreMode
+from logservice.hakeeper.repair.safety import alive, lowers_tolerance, strands
+from logservice.hakeeper.state import Cause, Operator, Repair, ShardState, State, decoded
+from logservice.hakeeper.stores import standing
 from logservice.hakeeper.stores.health import (
     REPLACEABLE,
     Health,
     health,
+    healths,
     keeping_up,
     leader_report,
     live_store,
     majority,
     report_of,
     settled,
+    stuck_members,
 )
 from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, StoreId
-from logservice.membership import Membership
+from logservice.membership import Member, Membership
+
+_VERBS = 2
+"""From this cluster version on people wish for stores, replicas and leaders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +115,15 @@ def plan(state: State, operator: Operator) -> Plan:
         return _plan_kill(state, shard, operator)
     if operator.kind is Repair.REMOVE:
         return _plan_remove(state, shard, operator)
+    if operator.kind is Repair.LEAD:
+        return _plan_lead(state, shard, operator)
+    if operator.kind is Repair.LEARN:
+        return _plan_learner(state, shard, operator)
     return _plan_arrival(state, shard, operator)
 
 
 def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
-    """REPLACE and ADD: make `replica` a voter, and remove `old` with the same change."""
+    """REPLACE, ADD and MOVE: make `replica` a voter, and remove `old` with the same change."""
     members = shard.members
     new, old = operator.replica, operator.old
     if members.joint:
@@ -112,10 +136,14 @@ def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
     if new not in members.learners:
         if reason:
             return Finish(reason)
+        if operator.promotes:
+            return Finish("the learner is gone")
         if _in_place(members, operator):
             return _plan_in_place(state, shard, operator)
         addition = Step(ChangeKind.ADD_LEARNER, new, operator.store, operator.incarnation)
         return _change(state, shard, "add the learner", addition)
+    if reason and operator.promotes:
+        return Finish(reason)
     if reason:
         return _change(state, shard, f"remove the learner: {reason}", Step(ChangeKind.REMOVE, new))
     store = state.stores[operator.store]
@@ -126,10 +154,37 @@ def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
     why_not = swap_refusal(state, shard, new, leaving)
     if why_not:
         return Wait(why_not)
+    if state.cluster_version >= _VERBS and leaving != NO_REPLICA:
+        handed_over = _hand_over(state, shard, leaving)
+        if handed_over is not None:
+            return handed_over
     steps = [Step(ChangeKind.ADD_VOTER, new, operator.store, operator.incarnation)]
     if leaving != NO_REPLICA:
         steps.append(Step(ChangeKind.REMOVE, leaving))
     return _change(state, shard, "swap" if leaving else "promote", *steps)
+
+
+def _plan_learner(state: State, shard: ShardState, operator: Operator) -> Plan:
+    """LEARN: make `replica` a learner that runs. How far it has come is its own affair, because
+    nothing depends on it: the operator ends, and is in the way of no repair.
+    """
+    members, new = shard.members, operator.replica
+    if members.joint:
+        return Wait("leaving the joint configuration")
+    if new in members.removed:
+        return Finish("given up")
+    reason = _given_up(state, shard, operator)
+    if new not in members.learners:
+        if reason:
+            return Finish(reason)
+        addition = Step(ChangeKind.ADD_LEARNER, new, operator.store, operator.incarnation)
+        return _change(state, shard, "add the learner", addition)
+    if reason:
+        return _change(state, shard, f"remove the learner: {reason}", Step(ChangeKind.REMOVE, new))
+    report = state.stores[operator.store].replicas.get(shard.shard)
+    if report is None or report.replica != new:
+        return _start(shard, new, operator.store, operator.incarnation)
+    return Finish("done")
 
 
 def _in_place(members: Membership, operator: Operator) -> bool:
@@ -184,8 +239,10 @@ def swap_refusal(
         return "catching up"
     if sum(1 for voter in after if voter in good) < majority(len(after)):
         return "waiting for a majority of the new configuration to be active and caught up"
-    if lowers_tolerance(members, after, alive(state, shard)):
+    if lowers_tolerance(state, shard, after):
         return "waiting: it would lower the fault tolerance"
+    if strands(state, shard, after):
+        return "waiting: most of the voters that stay apply nothing"
     return ""
 
 
@@ -211,12 +268,97 @@ def _given_up(state: State, shard: ShardState, operator: Operator) -> str:
         and members.contains(member.replica_id)
     ):
         return "its store holds another replica of the shard"
+    unwished = _unwished(state, members, operator)
+    if unwished:
+        return unwished
+    if operator.kind is Repair.LEARN:
+        return "" if shard.policy.learners else "no learner is wanted"
     old = members.member(operator.old)
+    if operator.kind is Repair.MOVE and old is not None and operator.old in members.voters:
+        applies = operator.cause is Cause.STUCK and operator.old not in stuck_members(state, shard)
+        return "the old replica applies again" if applies else ""
     if operator.kind is Repair.ADD or old is None or operator.old not in members.voters:
         return "enough voters" if len(members.voters) >= shard.wanted else ""
     if health(state, shard, old) is Health.ALIVE and settled(state, state.stores[old.store_id]):
         return "the old replica is back"
     return ""
+
+
+def _unwished(state: State, members: Membership, operator: Operator) -> str:
+    """Why a person does not want the replica to come; empty if nobody minds."""
+    if operator.cancelled:
+        return "cancelled"
+    in_place = _in_place(members, operator)
+    if not in_place and not standing.takes_replicas(state, operator.store):
+        return "its store takes no more replicas"
+    old = members.member(operator.old)
+    home = old.store_id if old is not None else None
+    drains = home is None or standing.mode_of(state, home) is StoreMode.DRAINING
+    if operator.cause is Cause.DRAIN and not drains:
+        return "the store is not drained any more"
+    if operator.cause is Cause.WISH:
+        wish = state.wishes.get(operator.wish)
+        return "the wish was withdrawn" if wish is None or wish.ended_tick else ""
+    if operator.cause is not Cause.DRAIN and standing.repair_off(state, home):
+        return "repair is off"
+    return ""
+
+
+def _hand_over(state: State, shard: ShardState, leaving: ReplicaId) -> Plan | None:
+    """Before the leader's replica leaves, another voter that is well takes over; None when the
+    leader is another one, or no other voter is there to lead.
+    """
+    found = leader_report(state, shard)
+    if found is None or found[1].replica != leaving:
+        return None
+    heir = best_heir(state, shard, leaving)
+    if heir == NO_REPLICA:
+        return None
+    transfer = TransferLeader(shard.shard, heir)
+    return Send("hand the leadership over", found[0].store, transfer)
+
+
+def best_heir(state: State, shard: ShardState, leaving: ReplicaId) -> ReplicaId:
+    """The voter that shall lead when `leaving` does not any more; NO_REPLICA when none can."""
+    good = keeping_up(state, shard) - stuck_members(state, shard)
+    wish = standing.leader_wish(state, shard)
+    heirs = [
+        member
+        for member in shard.members.members
+        if member.replica_id in shard.members.voters
+        and member.replica_id in good
+        and member.replica_id != leaving
+        and standing.takes_leaders(state, member.store_id)
+    ]
+
+    def order(member: Member) -> tuple[bool, int, ReplicaId]:
+        leads = sum(one.leads for one in state.stores[member.store_id].replicas.values())
+        return wish is None or member.store_id != wish.store, leads, member.replica_id
+
+    return min(heirs, key=order).replica_id if heirs else NO_REPLICA
+
+
+def _plan_lead(state: State, shard: ShardState, operator: Operator) -> Plan:
+    if operator.cancelled:
+        return Finish("cancelled")
+    found = leader_report(state, shard)
+    if found is not None and found[1].replica == operator.replica:
+        return Finish("done")
+    if operator.created_tick + bounds.HAKEEPER_LEAD_TICKS_MAX < state.tick:
+        return Finish("no effect")
+    if found is None:
+        return Wait("the shard has no leader")
+    if shard.members.joint:
+        return Wait("leaving the joint configuration")
+    if not standing.takes_leaders(state, operator.store):
+        return Finish("its store takes no leaders")
+    voter = operator.replica in shard.members.voters
+    if not voter or operator.replica not in keeping_up(state, shard):
+        return Finish("it cannot lead")
+    if operator.replica in stuck_members(state, shard):
+        return Finish("it applies nothing")
+    transfer = TransferLeader(shard.shard, operator.replica)
+    return Send("hand the leadership over", found[0].store, transfer)
 
 
 def _plan_remove(state: State, shard: ShardState, operator: Operator) -> Plan:
@@ -226,13 +368,47 @@ def _plan_remove(state: State, shard: ShardState, operator: Operator) -> Plan:
     if not members.contains(old):
         return Finish("done")
     if old in members.voters:
-        member = members.member(old)
-        if member is not None and health(state, shard, member) not in REPLACEABLE:
-            return Finish("the replica is back")
+        reason = _stays(state, shard, operator)
+        if reason:
+            return Finish(reason)
         why_not = swap_refusal(state, shard, NO_REPLICA, old)
+        if why_not and _another_goes_first(state, shard, old):
+            return Finish("another voter cannot help")
         if why_not:
             return Wait(why_not)
+        if state.cluster_version >= _VERBS:
+            handed_over = _hand_over(state, shard, old)
+            if handed_over is not None:
+                return handed_over
+    elif operator.cancelled:
+        return Finish("cancelled")
     return _change(state, shard, "remove", Step(ChangeKind.REMOVE, old))
+
+
+def _stays(state: State, shard: ShardState, operator: Operator) -> str:
+    """Why a voter that was to be removed is not; empty if it goes."""
+    if state.cluster_version >= _VERBS:
+        if operator.cancelled:
+            return "cancelled"
+        if len(shard.members.voters) <= shard.wanted:
+            return "as many voters as wanted"
+        return ""
+    member = shard.members.member(operator.old)
+    back = member is not None and health(state, shard, member) not in REPLACEABLE
+    return "the replica is back" if back else ""
+
+
+def _another_goes_first(state: State, shard: ShardState, old: ReplicaId) -> bool:
+    """Whether a voter that cannot help is there beside `old`, which can. It is the one to remove
+    (`surplus`). To wait for `old` would keep the shard from every repair: the fault tolerance that
+    its removal waits for comes back by that repair alone.
+    """
+    if state.cluster_version < _VERBS:
+        return False
+    found = healths(state, shard)
+    return found.get(old) is Health.ALIVE and any(
+        found.get(voter) in REPLACEABLE for voter in shard.members.voters
+    )
 
 
 def _plan_start(state: State, shard: ShardState, operator: Operator) -> Plan:
@@ -288,7 +464,7 @@ def _start(shard: ShardState, replica: ReplicaId, store: StoreId, incarnation: I
     """Start a replica: an initial member begins with the recorded initial membership, and a later
     one waits for a snapshot.
     """
-    initial = replica in Membership.decode(shard.initial).voters
+    initial = replica in decoded(shard.initial).voters
     command = StartReplica(
         shard.shard,
         replica,

@@ -3,20 +3,28 @@
 Theory of operation. Candidates are live stores that host no member of the shard and to which no
 replica of it is on its way. Replicas of a shard never share a host label, unless the whole cluster
 has only one (a single machine). "Whole cluster" counts every store ever seen, else the loss of all
-other hosts would look like permission. Among the candidates the least loaded one is chosen first,
-and equal ones in the order of their store ids. Load counts members of all shards plus replicas that
-operators are bringing. It grows with every choice made in the same pass, so that shards repaired
-together do not all choose the same store.
+other hosts would look like permission. A flapping store (not `settled`) gets no replica for a
+repair, which can wait, and a replica of a new shard only if no other store is left. A replica of
+shard 0 goes only to a store that may have one (`enrolment`). From cluster version 2 on the zone
+rule of the shard's policy counts, too (`spread`).
+
+Among the candidates comes first
+
+1. a settled store, then one with room: a replica could not catch up on a full disk;
+2. the zone with the fewest of the shard's voters;
+3. the store with the smallest share. The share is the number of replicas, one more included,
+   measured by what the store's disks hold for the log service, used or free. So a disk of twice the
+   size takes twice as many, and what a replica writes does not change the measure. Before cluster
+   version 2 it was the number of replicas;
+4. the lowest store id.
+
+The number of replicas counts members of all shards plus replicas that operators are bringing. It
+grows with every choice made in the same pass, so that shards repaired together do not all choose
+the same store.
 
 Within the store, the data directory with the most free bytes for each replica is chosen first, and
 among equal ones the one with the fewest replicas. A failed directory is never chosen, and a store
-without a working one is no candidate. Full disks are chosen last, because a replica could not catch
-up there.
-
-A flapping store (not `settled`) gets no replica for a repair, which can wait, and a replica of a
-new shard only if no other store is left.
-
-A replica of shard 0 goes only to a store that may have one (`enrolment`).
+without a working one is no candidate.
 
 This file alone chooses stores. It never chooses one twice for a shard, and it gives fewer than
 asked rather than break a rule.
@@ -25,37 +33,55 @@ asked rather than break a rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+from logservice.hakeeper.commands.policy import ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport
-from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State, StoreState
+from logservice.hakeeper.repair.site import Site, works
+from logservice.hakeeper.repair.spread import Spread
+from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Repair, ShardState, State, StoreState
+from logservice.hakeeper.stores import learners
 from logservice.hakeeper.stores.enrolment import eligible
 from logservice.hakeeper.stores.health import settled, silent
-from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
+from logservice.hakeeper.stores.holdings import holdings
+from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
+from logservice.ids import Incarnation, ShardId, StoreId
+
+_UNIT_BYTES_LOG2: Final = 20
+"""Disks are measured in MiB, so that small changes of what is free do not move the choice."""
 
 
 class Placement:
-    """The choices of one pass over one state."""
+    """The choices of one pass over one state. `stores`: those that live, with a disk that works."""
 
     def __init__(self, state: State) -> None:
         """Count how many replicas every store carries."""
         self._state = state
-        self._stores = [
+        self._sizes_count = state.cluster_version >= 2
+        self.stores = [
             store
             for store in state.sorted_stores()
-            if not silent(state, store.last_tick)
-            and not all(directory.failed for directory in store.directories)
+            if not silent(state, store.last_tick) and works(store)
         ]
         self._one_host = len({store.host_label for store in state.stores.values()}) <= 1
-        self._load: dict[StoreId, int] = {}
-        self._load_of: dict[Incarnation, int] = {}
+        self._size = {store.store: size_of(store) for store in self.stores}
+        self._standing = {
+            store.store: (not settled(state, store), is_full(store), zone_of(store))
+            for store in self.stores
+        }
+        self._largest = max(self._size.values(), default=1)
+        known = holdings(state)
+        self._load = dict(known.load)
+        self._load_of = dict(known.load_of)
         self._arriving: dict[StoreId, int] = {}
+        self.choices = 0
+        """How often a store was chosen: each time costs as much as there are stores."""
         self._on_the_way: dict[ShardId, list[StoreId]] = {}
-        for shard in state.sorted_shards():
-            for member in shard.members.members:
-                if shard.members.contains(member.replica_id):
-                    self._count(member.store_id, member.incarnation)
+        self._learning: dict[ShardId, list[StoreId]] = {}
         for operator in state.sorted_operators():
-            if operator.kind in CHANGES_MEMBERSHIP and operator.replica != operator.old:
+            if operator.kind is Repair.LEARN:
+                self.learn(operator.shard, operator.store, operator.incarnation)
+            elif operator.kind in CHANGES_MEMBERSHIP and operator.replica != operator.old:
                 self.take(operator.shard, operator.store, operator.incarnation)
 
     def _count(self, store: StoreId, incarnation: Incarnation) -> None:
@@ -67,6 +93,12 @@ class Placement:
         self._count(store, incarnation)
         self._arriving[store] = self._arriving.get(store, 0) + 1
         self._on_the_way.setdefault(shard, []).append(store)
+
+    def learn(self, shard: ShardId, store: StoreId, incarnation: Incarnation) -> None:
+        """Note that a standing learner of `shard` goes to a data directory of `store`."""
+        self._count(store, incarnation)
+        self._arriving[store] = self._arriving.get(store, 0) + 1
+        self._learning.setdefault(shard, []).append(store)
 
     def arriving(self, store: StoreId) -> int:
         """How many replicas operators are bringing to the store."""
@@ -83,67 +115,97 @@ class Placement:
         working = [directory for directory in store.directories if not directory.failed]
         return min(working, key=order).incarnation
 
-    def takes_another(self, shard: ShardState, store: StoreState) -> bool:
-        """Whether a live store takes a replica of the shard: it does not flap, has a working data
-        directory, and did not lately fail to start a replica of the shard.
-        """
-        return (
-            settled(self._state, store)
-            and shard.avoid.get(store.store, 0) <= self._state.tick
-            and not all(directory.failed for directory in store.directories)
-        )
-
     def choose(
-        self, shard: ShardState | None, count: int, leaving: StoreId | None = None
+        self, shard: ShardState, count: int, leaving: StoreId | None = None
     ) -> Sequence[StoreState]:
-        """Up to `count` stores for new replicas of `shard` (None: a shard that does not exist yet).
+        """Up to `count` stores for new replicas of `shard`, which need not be born.
 
         `leaving`: the store of the replica to be replaced. Its host becomes free; the store itself
         does not, because it may come back as it was. The caller has to `take` what it uses.
         """
-        stores_used, hosts_used = self._used(shard, leaving)
-        for_hakeeper = shard is not None and shard.shard == HAKEEPER_SHARD
+        self.choices += 1
+        site = self.site(shard, leaving)
         chosen: list[StoreState] = []
-        for store in sorted(self._stores, key=self._preference):
-            if len(chosen) == count:
+        while len(chosen) < count:
+            best = self._best(site)
+            if best is None:
                 break
-            if shard is not None and not self.takes_another(shard, store):
-                continue
-            if store.store in stores_used:
-                continue
-            if for_hakeeper and not eligible(self._state, store.store):
-                continue
-            if not self._one_host and store.host_label in hosts_used:
-                continue
-            chosen.append(store)
-            hosts_used.add(store.host_label)
+            chosen.append(best)
+            site.take(best)
         return chosen
+
+    def _best(self, site: Site) -> StoreState | None:
+        # To sort by what is known is cheaper than to ask each store whether it may.
+        order = sorted(self.stores, key=lambda store: self._preference(store, site.spread))
+        return next((store for store in order if not site.refusal(store)), None)
+
+    def choose_learner(self, shard: ShardState, zone: str) -> StoreState | None:
+        """The store for a standing learner in that zone, which is empty for anywhere."""
+        self.choices += 1
+        site = self.site(shard, None)
+        fit = [
+            store
+            for store in self.stores
+            if learners.covers(zone, zone_of(store)) and not site.learner_refusal(store)
+        ]
+        apart = Spread(ZoneRule.NONE, shard.wanted, ())
+        return min(fit, key=lambda store: self._preference(store, apart)) if fit else None
+
+    def refusal(self, shard: ShardState, store: StoreState, leaving: StoreId | None) -> str:
+        """Why the store cannot take a replica of the shard; empty if it can."""
+        if store.store not in self._size:
+            return "it is lost, or none of its data directories works"
+        return self.site(shard, leaving).refusal(store)
+
+    def site(self, shard: ShardState, leaving: StoreId | None) -> Site:
+        """Where the replicas of the shard are, and those that come."""
+        coming = self._on_the_way.get(shard.shard, ())
+        learning = self._learning.get(shard.shard, ())
+        return Site(self._state, shard, coming, learning, leaving, one_host=self._one_host)
+
+    def load(self, store: StoreId) -> int:
+        """How many replicas the store has, and will get."""
+        return self._load.get(store, 0)
+
+    def size(self, store: StoreId) -> int:
+        """What the disks of a store hold, in MiB; 1 when none of them works."""
+        return self._size.get(store, 1)
+
+    def zone(self, store: StoreId) -> str:
+        """The zone of a store; NO_ZONE for one that was never heard of."""
+        known = self._state.stores.get(store)
+        return zone_of(known) if known is not None else NO_ZONE
+
+    def moved(self, source: StoreId, target: StoreId) -> None:
+        """Count a replica that has gone from one store to another."""
+        self._load[source] -= 1
+        self._load[target] = self._load.get(target, 0) + 1
 
     def admissible(self, shard: ShardState, leaving: StoreId | None) -> StoreId | None:
         """A store that could get a replica of shard 0 if a person admitted the store for that."""
-        used, _ = self._used(shard, leaving)
-        for store in sorted(self._stores, key=self._preference):
-            if store.store not in used and not eligible(self._state, store.store):
+        site = self.site(shard, leaving)
+        for store in sorted(self.stores, key=lambda store: self._preference(store, site.spread)):
+            if store.store not in site.stores and not eligible(self._state, store.store):
                 return store.store
         return None
 
-    def _preference(self, store: StoreState) -> tuple[bool, bool, int, StoreId]:
-        full = all(directory.full or directory.failed for directory in store.directories)
-        load = self._load.get(store.store, 0)
-        return not settled(self._state, store), full, load, store.store
+    def _preference(
+        self, store: StoreState, spread: Spread
+    ) -> tuple[bool, bool, int, int, StoreId]:
+        flaps, full, zone = self._standing[store.store]
+        return flaps, full, spread.crowd(zone), self._share(store.store), store.store
 
-    def _used(
-        self, shard: ShardState | None, leaving: StoreId | None
-    ) -> tuple[set[StoreId], set[str]]:
-        if shard is None:
-            return set(), set()
-        members = shard.members
-        stores = {
-            member.store_id for member in members.members if members.contains(member.replica_id)
-        }
-        stores.update(self._on_the_way.get(shard.shard, ()))
-        hosts: set[str] = set()
-        for store in stores - {leaving}:
-            known = self._state.stores.get(store)
-            hosts.add(known.host_label if known is not None else store)
-        return stores, hosts
+    def _share(self, store: StoreId) -> int:
+        load = self._load.get(store, 0)
+        return (load + 1) * self._largest // self._size[store] if self._sizes_count else load
+
+
+def is_full(store: StoreState) -> bool:
+    """Whether no working data directory of the store has room."""
+    return all(directory.full or directory.failed for directory in store.directories)
+
+
+def size_of(store: StoreState) -> int:
+    """What the store's working disks hold for the log service, used or free; at least 1."""
+    working = [one for one in store.directories if not one.failed]
+    return max(1, sum(one.used_bytes + one.free_bytes for one in working) >> _UNIT_BYTES_LOG2)

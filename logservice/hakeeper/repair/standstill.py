@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from logservice import bounds
 from logservice.hakeeper.state import Behind, ShardState, State
 from logservice.hakeeper.stores.health import Health, fresh_leader
+from logservice.hakeeper.stores.turns import observed_at
 from logservice.ids import ReplicaId
 from logservice.invariants import invariant
 
@@ -56,11 +57,11 @@ def observe(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) 
 
 def flags(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> list[str]:
     """One flag for each replica that lives and has stood still for too long."""
+    before = observed_at(state, shard.shard) - bounds.HAKEEPER_STANDSTILL_TICKS
     return [
         flag(shard, replica, known)
         for replica, known in sorted(shard.behind.items())
-        if known.tick + bounds.HAKEEPER_STANDSTILL_TICKS <= state.tick
-        and found.get(replica) is Health.ALIVE
+        if known.tick <= before and found.get(replica) is Health.ALIVE
     ]
 
 

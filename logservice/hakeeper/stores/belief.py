@@ -23,6 +23,7 @@ from logservice.hakeeper.commands.proposals import ReplicaReport
 from logservice.hakeeper.state import (
     CHANGES_MEMBERSHIP,
     Operator,
+    Repair,
     ShardState,
     State,
     StoreState,
@@ -92,7 +93,10 @@ def _asked_for(state: State, shard: ShardState, report: ReplicaReport) -> bool:
         new, old = operator.replica, operator.old
         if not named <= {*known, Member(new, operator.store, operator.incarnation)}:
             continue
-        wanted = (voters, voters | {new}, (voters | {new}) - {old}, voters - {old})
+        if operator.kind is Repair.LEARN:
+            wanted: tuple[set[ReplicaId], ...] = (voters,)
+        else:
+            wanted = (voters, voters | {new}, (voters | {new}) - {old}, voters - {old})
         if set(after.voters) in wanted and set(after.learners) <= {*learners, new}:
             return True
     return False

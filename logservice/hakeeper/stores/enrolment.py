@@ -14,7 +14,11 @@ INV-HK-JOIN: no heartbeat takes a data directory that is enrolled for another st
 which a store joins takes the address of another store that is heard from.
 
 INV-HK-ELIGIBLE: a new replica of shard 0 is placed only on a store that was one of its initial
-members or was admitted for it.
+members, and was not forgotten since, or was admitted for it.
+
+INV-HK-GONE: a data directory of a store that was forgotten never belongs to the cluster again,
+under whatever name it comes. The same name with an empty disk is a new store, which joins like any
+other.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from logservice import bounds
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import AdmitStore, Joining, SetJoining, StoreHeartbeat
 from logservice.hakeeper.state import Applicant, State, decoded
+from logservice.hakeeper.stores import cluster_version
 from logservice.hakeeper.stores.health import silent
 from logservice.ids import HAKEEPER_SHARD, StoreId
 from logservice.outcome import Applied, Outcome, Rejected
@@ -38,7 +43,7 @@ def eligible(state: State, store: StoreId) -> bool:
 def refusal(state: State, beat: StoreHeartbeat) -> Rejected | None:
     """Why the heartbeat is refused, or None when it is accepted. A refusal is noted for a flag."""
     known = state.stores.get(beat.store)
-    why = _taken(state, beat)
+    why = cluster_version.refusal(state, beat.labels) or _taken(state, beat)
     if not why and known is None and not _may_join(state, beat.store):
         why = "not admitted"
     if not why:
@@ -93,6 +98,8 @@ def expire(state: State) -> None:
 
 
 def _initial(state: State, store: StoreId) -> bool:
+    if store in state.gone_stores:
+        return False
     shard = state.shards.get(HAKEEPER_SHARD)
     members = decoded(shard.initial).members if shard is not None else ()
     return any(member.store_id == store for member in members)
@@ -111,6 +118,9 @@ def _taken(state: State, beat: StoreHeartbeat) -> str:
     new = {one.incarnation for one in beat.directories} - own
     if known is not None and not new:
         return ""
+    for name, gone in sorted(state.gone_stores.items()):
+        if new.intersection(gone.incarnations):
+            return f"a data directory of {name}, which was forgotten"
     for other in state.sorted_stores():
         if other.store == beat.store:
             continue

@@ -99,6 +99,19 @@ def health(state: State, shard: ShardState, member: Member) -> Health:
     return Health.REPAIRING if report.repairing else Health.HALTED
 
 
+def stuck_members(state: State, shard: ShardState) -> frozenset[ReplicaId]:
+    """The members that apply nothing, as their own stores last said. Their health is another
+    matter: they vote and store entries.
+    """
+    return frozenset(
+        member.replica_id
+        for member in shard.members.members
+        if (store := state.stores.get(member.store_id)) is not None
+        and store.stuck
+        and (shard.shard, member.replica_id) in store.stuck
+    )
+
+
 def healths(state: State, shard: ShardState) -> dict[ReplicaId, Health]:
     """The health of every member, by ascending replica id. A voter without a member record is
     LOST.

@@ -6,7 +6,8 @@ cannot take the view back. A process that is refused for that reason learns whic
 data directories holds the store. If a late heartbeat of a process that was never seen came in
 between, the living process has to come back under a new boot id. Reports are differences to an
 earlier heartbeat. When that heartbeat is not the last one applied here, the reports are ignored and
-the answer asks for a full report.
+the answer asks for a full report. The other way round it is the same: the answer carries the list
+of stores and the access list only when they have changed, and says whether the directory has.
 
 A shard's membership only ever moves to a higher change epoch, by reports that count (`belief`).
 Changes are compare-and-swap on the epoch, so there is one history, and a higher epoch is later in
@@ -42,16 +43,21 @@ from collections.abc import Set
 from logservice_wire.errors import Reason
 
 from logservice import bounds
+from logservice.hakeeper import feed
 from logservice.hakeeper.commands import replies
+from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.proposals import (
     AckCommands,
     ReplicaReport,
     StoreHeartbeat,
 )
+from logservice.hakeeper.marks import mark, mark_stores
 from logservice.hakeeper.state import ShardState, State, StoreState, decoded
-from logservice.hakeeper.stores import access, delivery, enrolment, services
+from logservice.hakeeper.stores import access, delivery, enrolment, limits, service_holds, services
 from logservice.hakeeper.stores.belief import confirmed, speaks
 from logservice.hakeeper.stores.health import silent
+from logservice.hakeeper.stores.holdings import touch, touch_store
+from logservice.hakeeper.tombstones import buried
 from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, ShardId
 from logservice.membership import MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
@@ -82,12 +88,12 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
         return Rejected(Reason.STALE_EPOCH, holder)
     same_boot = store is not None and store.boot_id == beat.boot_id
     if store is not None and same_boot and beat.sequence <= store.sequence:
-        return _reply(state, store, beat.access_version, need_full=False)
+        return _reply(state, store, beat, need_full=False)
     if beat.base and (store is None or not same_boot or beat.base != store.sequence):
         if store is not None and same_boot:
             _mark_alive(state, store)
             delivery.acknowledge(state, store, beat.results)
-        return _reply(state, store, beat.access_version, need_full=True)
+        return _reply(state, store, beat, need_full=True)
     forgotten = {} if same_boot else _forgotten(store, beat)
     store = _identify(state, store, beat)
     if not same_boot and beat.unattributed_loss:
@@ -100,7 +106,7 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
         if _lacks(store.replicas.get(shard), lost)
     }
     delivery.acknowledge(state, store, beat.results)
-    return _reply(state, store, beat.access_version, need_full=False)
+    return _reply(state, store, beat, need_full=False)
 
 
 def _forgotten(
@@ -186,6 +192,7 @@ def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
         + len(one.halted)
         + 32 * len(one.match)
         + 16 * len(one.recently_active)
+        + sum(16 + len(name) for name, _ in one.service_holds)
         for one in reports.values()
     )
 
@@ -207,16 +214,29 @@ def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> S
             directories_tick=state.tick,
         )
         state.stores[beat.store] = store
+        mark_stores(state)
+        _not_steady(state, store)
+        touch_store(state, store.store)
         state.dirty = True
+        feed.tell(state, EventKind.STORE_JOINED, store=beat.store, text=beat.host)
     if store.boot_id != beat.boot_id:
         store.old_boots = [*store.old_boots, store.boot_id][-bounds.HAKEEPER_BOOTS_REMEMBERED :]
         store.boot_id = beat.boot_id
+        _not_steady(state, store)
         state.dirty = True
+        feed.tell(state, EventKind.STORE_RESTARTED, store=beat.store)
     _take_directories(state, store, beat)
     store.sequence = beat.sequence
     store.host = beat.host
+    if (store.peer_address, store.client_address) != (beat.peer_address, beat.client_address):
+        mark_stores(state)
     store.peer_address, store.client_address = beat.peer_address, beat.client_address
-    store.labels = dict(sorted(beat.labels.items()))
+    if store.labels != beat.labels:
+        store.labels = dict(sorted(beat.labels.items()))
+        touch_store(state, store.store)
+        state.dirty = state.dirty or state.cluster_version >= 2
+    if state.cluster_version >= 2:
+        store.access_version = beat.access_version
     return store
 
 
@@ -225,14 +245,23 @@ def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> 
         {one.incarnation: (bool(one.failed), one.full) for one in directories}
         for directories in (store.directories, beat.directories)
     )
+    if before.keys() != after.keys():
+        mark_stores(state)
     if before.keys() - after.keys():
         # What is queued for the store may have been meant for a directory that is gone.
         store.directories_tick = state.tick
         store.queue = []
         store.stored = ()
-    if before != after:
-        state.dirty = True
     store.directories = beat.directories
+    if state.cluster_version >= 2:
+        store.failed_since = {
+            one.incarnation: store.failed_since.get(one.incarnation, state.tick)
+            for one in beat.directories
+            if one.failed
+        }
+    if before != after:
+        touch_store(state, store.store)
+        state.dirty = True
 
 
 def _distrust(state: State, store: StoreState, unattributed_loss: Set[Incarnation]) -> None:
@@ -253,13 +282,28 @@ def _mark_alive(state: State, store: StoreState) -> None:
         store.expired = False
         store.live_since = state.tick
         state.dirty = True
+        feed.tell(state, EventKind.STORE_UP, store=store.store)
+    if store.last_tick + bounds.HAKEEPER_GAP_TICKS < state.tick:
+        _not_steady(state, store)
     store.last_tick = state.tick
+
+
+def _not_steady(state: State, store: StoreState) -> None:
+    if state.cluster_version >= 2:
+        store.steady_since = state.tick
 
 
 def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None:
     """Replace (base 0) or update what the store runs, and learn from it about its shards."""
+    others: set[ShardId] = set()
     if beat.stored is not None and beat.stored != store.stored:
+        others = {shard for shard, _ in (*store.stored, *beat.stored)}
         store.stored = beat.stored
+        state.dirty = True
+    if beat.stuck != store.stuck:
+        store.stuck = beat.stuck
+        since = store.stuck_since
+        store.stuck_since = {one: since.get(one, state.tick) for _, one in beat.stuck}
         state.dirty = True
     before = store.replicas
     after: dict[ShardId, ReplicaReport] = dict(before) if beat.base else {}
@@ -269,12 +313,44 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
     store.replicas = after
     if len(after) != len(before):
         state.dirty = True
+    if not beat.base:
+        others |= before.keys() - after.keys()
+    others.update(beat.gone)
     for report in beat.replicas:
-        if _changed(before.get(report.shard), report):
+        known = before.get(report.shard)
+        if _changed(known, report):
             state.dirty = True
+            others.add(report.shard)
+        elif before[report.shard].incarnation != report.incarnation:
+            others.add(report.shard)
+        _tell(state, store, known, report)
         shard = state.shards.get(report.shard)
+        if shard is not None and report.closed_index and not (known and known.closed_index):
+            mark(state, shard)
         if shard is not None and shard.initial:
             _learn(state, shard, store, report)
+    for shard_id in sorted(others):
+        touch(state, shard_id, (store.store,))
+
+
+def _tell(
+    state: State, store: StoreState, before: ReplicaReport | None, after: ReplicaReport
+) -> None:
+    """Tell the watchers what a report says that the state keeps nowhere else."""
+    if after.leads and before is not None and before.truncated_lsn < after.truncated_lsn:
+        feed.truncated(state, after.shard, after.truncated_lsn)
+    halted = before.halted if before is not None and before.replica == after.replica else ""
+    if bool(halted) == bool(after.halted):
+        return
+    kind = EventKind.REPLICA_HALTED if after.halted else EventKind.REPLICA_RECOVERED
+    feed.tell(
+        state,
+        kind,
+        shard=after.shard,
+        replica=after.replica,
+        store=store.store,
+        text=after.halted,
+    )
 
 
 def learn_again(state: State, shard: ShardState) -> None:
@@ -309,23 +385,38 @@ def _learn(state: State, shard: ShardState, store: StoreState, report: ReplicaRe
             if not confirmed(state, shard, report):
                 return
             shard.membership = report.membership
+            mark(state, shard)
             shard.disagreement = ""
             members = shard.members
+            text = feed.members_text(members)
+            feed.tell(state, EventKind.MEMBERSHIP, shard=shard.shard, text=text)
             shard.started = [one for one in shard.started if members.contains(one)]
             shard.lost = [one for one in shard.lost if members.contains(one)]
+            touch(state, shard.shard, (store.store,))
             state.dirty = True
         elif report.epoch == members.change_epoch:
             shard.disagreement = f"replica {report.replica} reports another membership"
+            touch(state, shard.shard)
     if not members.contains(report.replica):
         return
     if report.replica not in shard.started:
         shard.started = sorted([*shard.started, report.replica])
     if report.leader != NO_REPLICA and report.term >= shard.leader_term:
+        if report.leader != shard.leader:
+            leader = members.member(report.leader)
+            feed.tell(
+                state,
+                EventKind.LEADER,
+                shard=shard.shard,
+                replica=report.leader,
+                store=leader.store_id if leader is not None else "",
+                text=f"term {report.term}",
+            )
         shard.leader, shard.leader_term = report.leader, report.term
 
 
 def _reply(
-    state: State, store: StoreState | None, access_version: int, *, need_full: bool
+    state: State, store: StoreState | None, beat: StoreHeartbeat, *, need_full: bool
 ) -> Outcome:
     reply = replies.HeartbeatReply(
         state.phase,
@@ -345,9 +436,23 @@ def _reply(
                 tuple(directory.incarnation for directory in known.directories),
             )
             for known in state.sorted_stores()
-        ),
+        )
+        if not beat.stores_index or beat.stores_index != state.stores_index
+        else (),
         hakeeper=state.hakeeper_membership(),
         access_version=state.access_version,
-        access=None if access_version == state.access_version else access.grants(state),
+        access=None if beat.access_version == state.access_version else access.grants(state),
+        cluster_version=state.cluster_version,
+        deleted=buried(state, [*store.replicas, *(shard for shard, _ in store.stored)])
+        if store is not None
+        else (),
+        index=state.index,
+        directory_index=max(state.directory_index, state.directory_lost),
+        stores_index=state.stores_index,
+        limits_version=state.limits_version,
+        limits=limits.news(state, beat.limits_version),
+        holds=service_holds.orders(state, store)
+        if store is not None and state.cluster_version >= 2
+        else (),
     )
     return Applied(data=replies.encode(reply))

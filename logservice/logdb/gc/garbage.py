@@ -7,6 +7,16 @@ snapshot, tombstones, fault marks, cuts) is always copied, so no idle shard pins
 
 `collection` carries it out in slices. Extra writes are bounded: with a live ratio r, a byte freed
 costs at most ``r / (1 - r)`` bytes of copies.
+
+A truncation takes the oldest bytes of a log, and the logs beside it are truncated, too, sooner or
+later, so it pays to wait until little is alive. The removal of a replica (its log was deleted, or
+it moved to another store) takes bytes of every age, says nothing about the logs beside it, and is
+meant to free space now. So a removal pays for copies by itself: LOGDB_REWRITE_FOR_REMOVED bytes for
+each byte that it took, in the segment that it took it from (INV-GC-REMOVED). What removals took is
+counted in memory. After a start only the live ratios count for what was removed before it.
+
+- INV-GC-REMOVED: above the live ratios a segment is emptied only if at most so many bytes live in
+  it for each byte that removals of replicas took out of it.
 """
 
 from __future__ import annotations
@@ -83,7 +93,7 @@ def plan_garbage(
     oldest = True
     for segment in sorted(sizes):
         live, size = usage.live_bytes(segment), sizes[segment]
-        reason = _pin_reason(segment, size, live, active, faulty, options)
+        reason = _pin_reason(segment, size, usage, active, faulty, options)
         if reason == "mostly live" and oldest and segment in condemned:
             reason = ""
         if not reason and read(segment):
@@ -121,13 +131,17 @@ def why_kept(
         return ""
     if files.pinned(segment):
         return "being read"
-    live, faulty = usage.live_bytes(segment), faulty_segments(states)
-    reason = _pin_reason(segment, size, live, active, faulty, options)
+    reason = _pin_reason(segment, size, usage, active, faulty_segments(states), options)
     return reason or "waiting for the next collection"
 
 
 def _pin_reason(
-    segment: int, size: int, live: int, active: int, faulty: frozenset[int], options: LogDbOptions
+    segment: int,
+    size: int,
+    usage: SegmentUsage,
+    active: int,
+    faulty: frozenset[int],
+    options: LogDbOptions,
 ) -> str:
     """Why the segment cannot go, or is not worth emptying; empty when it can, and is."""
     if segment >= active:
@@ -135,7 +149,9 @@ def _pin_reason(
     if segment in faulty:
         return "entries of a faulty replica"
     old = active - segment >= LOGDB_REWRITE_OLD_SEGMENTS
-    if live > size * (options.rewrite_old_live_ratio if old else options.rewrite_live_ratio):
+    ratio = options.rewrite_old_live_ratio if old else options.rewrite_live_ratio
+    paid = options.rewrite_for_removed * usage.taken_bytes(segment)
+    if usage.live_bytes(segment) > max(size * ratio, paid):
         return "mostly live"
     return ""
 

@@ -93,13 +93,15 @@ class SegmentUsage:
     """How many bytes and chunks of each segment are still needed (INV-INDEX-4).
 
     Every `EntryIndex` reports what it gains and loses, so choosing what to collect and telling what
-    pins a segment cost no walk over the entries.
+    pins a segment cost no walk over the entries. It also counts what removals of whole replicas
+    have taken out of each segment since the start.
     """
 
-    __slots__ = ("_segments",)
+    __slots__ = ("_segments", "_taken")
 
     def __init__(self) -> None:
         self._segments: dict[int, list[int]] = {}
+        self._taken: dict[int, int] = {}
 
     def add(self, segment: int, live_bytes: int, chunks: int) -> None:
         """Entries of `segment` came to life (or died: negative)."""
@@ -120,6 +122,18 @@ class SegmentUsage:
     def chunks(self, segment: int) -> int:
         """Chunks with live entries."""
         return self._segments.get(segment, _NO_USAGE)[1]
+
+    def take(self, segment: int, live_bytes: int) -> None:
+        """So many live bytes of `segment` are about to die because their replica was removed."""
+        self._taken[segment] = self._taken.get(segment, 0) + live_bytes
+
+    def taken_bytes(self, segment: int) -> int:
+        """Bytes that removals of replicas have taken out of it since the start."""
+        return self._taken.get(segment, 0)
+
+    def forget(self, segment: int) -> None:
+        """The segment is gone."""
+        self._taken.pop(segment, None)
 
     def total_bytes(self) -> int:
         """Bytes of live entries in all segments."""
@@ -226,7 +240,9 @@ class EntryIndex:
         self._find_tail()
 
     def clear(self) -> None:
-        """Become an empty log again."""
+        """Become an empty log again, because the replica was removed."""
+        for chunk in self.chunks:
+            self.usage.take(chunk.segment, chunk.live)
         self.floor_index, self.floor_term, self.floor_next_lsn = 0, 0, 1
         self.cut(0)
 

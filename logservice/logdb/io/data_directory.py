@@ -5,10 +5,17 @@ can elect two leaders, so the identity is checked before anything else is read:
 
 - INV-DIR-1: one process at a time (``LOCK``, flock).
 - INV-DIR-2: ``IDENTITY`` names cluster, store, incarnation, format version and the hash of the hard
-  bounds; a mismatch refuses to start. It is created once, in an empty directory, and never changed.
+  bounds; a mismatch refuses to start. It is created once, in an empty directory. After that only
+  its format version changes, and never falls.
 - INV-DIR-3: it also holds its own inode number. A copied directory has another one, and is
   refused: a copy is a replica that forgot the votes and acks given since it was made. Moving a
   directory within a file system keeps the number.
+
+- INV-DIR-5: the format version says which cluster version the directory is written for
+  (`versions.WRITTEN`). A store goes over to a higher cluster version only when all its working
+  directories say so, and a program that does not know that version refuses to start on them,
+  before it reads anything else. A new identity replaces the old one by a rename, with its own inode
+  number inside, so a crash leaves one of the two.
 
 - INV-DIR-4: a directory that had an *unattributed loss* (it lost something, and nobody can say
   whose it was) says so for ever, in the file ``LOST_TRACK``. No later start meets the damage itself
@@ -25,16 +32,22 @@ import json
 import posixpath
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
+from logservice import versions
 from logservice.bounds import hard_bounds_hash
 from logservice.checksum import crc32
 from logservice.ids import ClusterId, Incarnation, StoreId
+from logservice.invariants import invariant
 from logservice.logdb.io.vfs import Vfs, read_file, write_file
+from logservice.versions import KNOWN, VersionRange
 
-FORMAT_VERSION = 2
+FORMAT: Final = "identity"
+"""The name of this format in `versions.WRITTEN`."""
+
 IDENTITY_NAME = "IDENTITY"
 LOCK_NAME = "LOCK"
 LOST_TRACK_NAME = "LOST_TRACK"
@@ -56,6 +69,19 @@ class Identity:
     format_version: int
     hard_bounds: int
     inode: int
+
+    @property
+    def cluster_version(self) -> int:
+        """The cluster version that the directory is written for; 0 for a format nobody knows."""
+        return versions.cluster_version_of(FORMAT, self.format_version)
+
+    def of(self, cluster_version: int) -> Identity:
+        """The identity of the same directory at another cluster version."""
+        return replace(
+            self,
+            format_version=versions.WRITTEN[FORMAT][cluster_version],
+            hard_bounds=hard_bounds_hash(cluster_version),
+        )
 
     def encode(self) -> bytes:
         """One line of JSON for people, one line with its CRC-32 in hexadecimal."""
@@ -133,6 +159,15 @@ class DataDirectory:
             if error.errno != errno.ENOSPC:
                 raise
 
+    def raise_version(self, cluster_version: int) -> None:
+        """Say durably that the directory is written for that cluster version (INV-DIR-5). Nothing
+        happens when it says so already. Raises OSError; then it says the one or the other.
+        """
+        present = self.identity.cluster_version
+        invariant(cluster_version >= present, "INV-DIR-2", path=self.path, present=present)
+        if cluster_version > present:
+            self.identity = _write(self.path, self.vfs, self.identity.of(cluster_version))
+
     @property
     def cluster_id(self) -> ClusterId:
         """The cluster that the directory belongs to."""
@@ -157,13 +192,15 @@ class DataDirectory:
         cluster_id: ClusterId,
         store_id: StoreId,
         draw_incarnation: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+        known: VersionRange = KNOWN,
     ) -> DataDirectory:
-        """Lock the directory and check that it is ours; an empty one is made ours first.
+        """Lock the directory and check that it is ours; an empty one is made ours first. `known`:
+        the cluster versions that the program knows.
 
         Raises InvalidArgument{field: data_directory} when it cannot be used (not writable, in use
         by another process, not empty but without identity) and WrongCluster when it belongs to
-        another cluster or store, is a copy, or was written with other hard bounds or a newer
-        format.
+        another cluster or store, is a copy, or was written with other hard bounds or in a format
+        that is not of these versions.
         """
         try:
             vfs.make_directory(path)
@@ -178,7 +215,9 @@ class DataDirectory:
             if not vfs.exists(posixpath.join(path, IDENTITY_NAME)):
                 _create(path, vfs, cluster_id, store_id, draw_incarnation())
             identity = read_identity(vfs, path)
-            _check(path, vfs, identity, cluster_id, store_id)
+            _check_owner(path, identity, cluster_id, store_id)
+            _check_version(path, identity, known)
+            _check_inode(path, vfs, identity)
         except OSError as error:
             vfs.close(lock)
             raise _unusable(path, error) from error
@@ -210,68 +249,82 @@ def _create(
             f"(it holds {', '.join(strangers[:5])}); choose an empty one",
             field="data_directory",
         )
+    identity = Identity(cluster_id, store_id, Incarnation(incarnation), 0, 0, 0)
+    _write(path, vfs, identity.of(versions.FIRST))
+    vfs.fsync_directory(posixpath.dirname(posixpath.normpath(path)) or ".")
+
+
+def _write(path: str, vfs: Vfs, identity: Identity) -> Identity:
+    """Give the directory that identity durably, with the inode number of its new file."""
     temporary = posixpath.join(path, IDENTITY_NAME + ".tmp")
     if vfs.exists(temporary):
         vfs.unlink(temporary)
     handle = vfs.create(temporary)
     try:
-        identity = Identity(
-            cluster_id,
-            store_id,
-            Incarnation(incarnation),
-            FORMAT_VERSION,
-            hard_bounds_hash(),
-            vfs.inode(handle),
-        )
+        identity = replace(identity, inode=vfs.inode(handle))
         vfs.pwritev(handle, [identity.encode()], 0)
         vfs.fdatasync(handle)
     finally:
         vfs.close(handle)
     vfs.rename(temporary, posixpath.join(path, IDENTITY_NAME))
     vfs.fsync_directory(path)
-    vfs.fsync_directory(posixpath.dirname(posixpath.normpath(path)) or ".")
+    return identity
 
 
-def _check(
-    path: str, vfs: Vfs, identity: Identity, cluster_id: ClusterId, store_id: StoreId
-) -> None:
-    def compare(field: str, found: object, expected: object, problem: str) -> None:
-        if found != expected:
-            message = f"the data directory {path} {problem}"
-            raise WrongCluster(message, field=field, found=found, expected=expected)
+def _compare(path: str, field: str, found: object, expected: object, problem: str) -> None:
+    if found != expected:
+        message = f"the data directory {path} {problem}"
+        raise WrongCluster(message, field=field, found=found, expected=expected)
 
-    compare(
+
+def _check_owner(path: str, identity: Identity, cluster_id: ClusterId, store_id: StoreId) -> None:
+    _compare(
+        path,
         "cluster_id",
         identity.cluster_id,
         cluster_id,
         f"belongs to cluster {identity.cluster_id!r}, this store is of cluster {cluster_id!r}",
     )
-    compare(
+    _compare(
+        path,
         "store_id",
         identity.store_id,
         store_id,
         f"belongs to store {identity.store_id!r}, this is store {store_id!r}",
     )
-    compare(
-        "format_version",
-        identity.format_version,
-        FORMAT_VERSION,
-        f"has format version {identity.format_version}, "
-        f"this program reads version {FORMAT_VERSION}",
-    )
-    compare(
+
+
+def _check_version(path: str, identity: Identity, known: VersionRange) -> None:
+    readable = known.written(FORMAT)
+    if identity.format_version not in readable:
+        numbers = ", ".join(map(str, sorted(readable)))
+        at = identity.cluster_version
+        raise WrongCluster(
+            f"the data directory {path} has format version {identity.format_version}"
+            + (f", that of cluster version {at}" if at else "")
+            + f"; this program reads version {numbers}, for cluster versions {known}",
+            field="format_version",
+            found=identity.format_version,
+            expected=numbers,
+        )
+    _compare(
+        path,
         "hard_bounds",
         identity.hard_bounds,
-        hard_bounds_hash(),
+        hard_bounds_hash(identity.cluster_version),
         "was written with other hard bounds than this program has; "
         "replicas with different bounds would decide differently",
     )
+
+
+def _check_inode(path: str, vfs: Vfs, identity: Identity) -> None:
     handle = vfs.open_read(posixpath.join(path, IDENTITY_NAME))
     try:
         inode = vfs.inode(handle)
     finally:
         vfs.close(handle)
-    compare(
+    _compare(
+        path,
         "inode",
         inode,
         identity.inode,

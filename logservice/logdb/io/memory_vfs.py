@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import operator
 import os
 import posixpath
 from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ _parent = functools.lru_cache(4096)(posixpath.dirname)
 
 SurvivingBytes = Callable[[str, int, int], int]
 """``(path, number of the pending write, its length) -> bytes of it that reached the disk``."""
+
+
+_CACHED = operator.attrgetter("cached")
 
 
 @dataclass(slots=True)
@@ -198,12 +202,13 @@ class MemoryVfs:
     def fsync_directory(self, path: str) -> None:
         path = _normal(path)
         self._need_directory(path)
-        for name in [n for n in self._durable_files if _parent(n) == path]:
-            if name not in self._files:
-                del self._durable_files[name]
-        for name, file in self._files.items():
+        durable = self._durable_files
+        for name in durable.keys() - self._files.keys():
             if _parent(name) == path:
-                self._durable_files[name] = file
+                del durable[name]
+        for name, file in self._files.items():
+            if durable.get(name) is not file and _parent(name) == path:
+                durable[name] = file
         self._durable_directories.add(path)
         self._durable_directories -= {
             d
@@ -221,7 +226,7 @@ class MemoryVfs:
         return handle
 
     def free_bytes(self, path: str) -> int:
-        return max(0, self.capacity_bytes - sum([len(f.cached) for f in self._files.values()]))
+        return max(0, self.capacity_bytes - sum(map(len, map(_CACHED, self._files.values()))))
 
     # --- what a real disk does not offer ---------------------------------------------------------
 

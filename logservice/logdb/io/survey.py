@@ -17,7 +17,7 @@ Where it ends: a disk that is gone must not be taken for one on which everything
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
 
 from logservice.logdb.io.segment_files import SegmentFiles
@@ -71,12 +71,17 @@ class Survey:
 
     def read(self, segment: int, offset: int, size: int) -> bytes:
         """Bytes of a segment; fewer than asked only at its end. See INV-SURVEY-1 for OSError."""
+        return self.read_telling(segment, offset, size)[0]
+
+    def read_telling(self, segment: int, offset: int, size: int) -> tuple[bytes, set[int]]:
+        """`read`, and where the pages begin that this very read was refused. A place that refuses a
+        read may give the next one.
+        """
         end = max(offset, min(offset + size, self.files.sizes[segment]))
-        refused = 0
+        refused: set[int] = set()
 
         def unreadable(page: int, error: OSError) -> None:
-            nonlocal refused
-            refused += PAGE_BYTES
+            refused.add(page)
             self._note(segment, page, error)
 
         # A file that cannot be opened says more of the disk than of one place on it.
@@ -85,8 +90,8 @@ class Survey:
             data = read_around(self.files.vfs, handle, offset, end, unreadable)
         finally:
             self.files.unpin(segment)
-        self._answered = self._answered or len(data) > refused
-        return data
+        self._answered = self._answered or len(data) > len(refused) * PAGE_BYTES
+        return data, refused
 
     def read_from(self, segment: int, offset: int) -> memoryview:
         """The whole segment; bytes before `offset` may not have been read, and are zeros then."""
@@ -97,8 +102,12 @@ class Survey:
 
     def unreadable(self, segment: int) -> list[tuple[int, int]]:
         """(start, end) of what could not be read of a segment so far, adjacent pages together."""
+        return self.ranges(segment, self._dead.get(segment, set()))
+
+    def ranges(self, segment: int, pages: Set[int]) -> list[tuple[int, int]]:
+        """(start, end) of these pages of a segment, adjacent ones together."""
         found: list[tuple[int, int]] = []
-        for start in sorted(self._dead.get(segment, ())):
+        for start in sorted(pages):
             end = min(start + PAGE_BYTES, self.files.sizes[segment])
             if found and found[-1][1] == start:
                 found[-1] = found[-1][0], end

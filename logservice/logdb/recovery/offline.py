@@ -25,6 +25,7 @@ from logservice.entry import Entry
 from logservice.ids import ClusterId, Incarnation, Index, StoreId
 from logservice.logdb.checkpoint.checkpoint import (
     CheckpointUnusable,
+    LogPosition,
     build_checkpoint,
     load_checkpoint,
     load_columns,
@@ -336,7 +337,7 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
         for segment, end in recovered.seal.items():
             # The index may cover only what is durable; whether to cut a torn tail is for the store.
             position = replace(position, segment=segment, offset=end)
-            write_kept_again(survey, recovered.position.last, segment, end)
+            write_kept_again(survey, recovered.position.last, segment, end, LogPosition())
         vfs.fsync_directory(survey.files.directory)
         batch = build_checkpoint(recovered.states.values(), position, identity.incarnation)
         place = posixpath.join(path, INDEX_NAME)

@@ -9,6 +9,10 @@ in this life or in an earlier one, is such a witness, too.
 
 A data directory opens if its folders can be listed, its files can be opened and written, and some
 bytes of its segments can be read (`survey`). If no byte can be read, the disk is lost.
+
+INV-OPEN-1: what recovery keeps because it has read it is durable when the directory is open. A
+place may go bad after it was read and before it is written again. Then recovery begins anew and
+finds it unreadable; so nobody relies on a group that only the page cache of an earlier moment had.
 """
 
 from __future__ import annotations
@@ -19,7 +23,11 @@ from typing import Final
 from logservice_wire.errors import Halted
 
 from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
-from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, load_checkpoint
+from logservice.logdb.checkpoint.checkpoint import (
+    CheckpointUnusable,
+    LogPosition,
+    load_checkpoint,
+)
 from logservice.logdb.checkpoint.column_cache import ColumnCache
 from logservice.logdb.format.commit_group import GroupPosition
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
@@ -31,6 +39,10 @@ from logservice.logdb.recovery.recovery import Recovered, Witness, check_base, r
 
 INDEX_NAME: Final = "index"
 """The name of the derived index in its data directory."""
+
+
+class WentBad(OSError):
+    """A place that recovery has read can no longer be read."""
 
 
 def open_and_recover(
@@ -61,42 +73,69 @@ def open_and_recover(
             columns = ColumnCache(kv, files, cache_bytes)
             for state in base[1].values():
                 state.index.source = columns
+            covered = base[0]
             recovered = recover(survey, base)
-            _settle(identity, survey, recovered)
+            _settle(identity, survey, recovered, covered)
             return kv, columns, recovered
-        except (CheckpointUnusable, KvError, Halted) as error:
+        except (CheckpointUnusable, KvError, Halted, WentBad) as error:
             why = str(error)
             kv.close()
         except BaseException:
             kv.close()
             raise
-    recovered = recover(
-        survey, None, why if files.sizes else "", witness, index_lost=witness is None
-    )
-    if survey.silent:
-        raise OSError(errno.EIO, "no segment can be read", files.directory)
-    engine.destroy(path)
-    _settle(identity, survey, recovered)
-    return None, None, recovered
+    while True:
+        recovered = recover(
+            survey, None, why if files.sizes else "", witness, index_lost=witness is None
+        )
+        if survey.silent:
+            raise OSError(errno.EIO, "no segment can be read", files.directory)
+        engine.destroy(path)
+        try:
+            _settle(identity, survey, recovered, LogPosition())
+        except WentBad as error:
+            # It ends: each time there is one unreadable page more, and their number is bounded.
+            why = str(error)
+        else:
+            return None, None, recovered
 
 
-def write_kept_again(survey: Survey, last: GroupPosition, segment: int, end: int) -> None:
-    """Make durable what is kept of a segment, which `last` ends: see `SegmentFiles.write_again`."""
+def write_kept_again(
+    survey: Survey, last: GroupPosition, segment: int, end: int, covered: LogPosition
+) -> None:
+    """Make durable what is kept of a segment, which `last` ends: see `SegmentFiles.write_again`.
+
+    Up to `covered` the index knows what is there, and that it was durable; it was not read yet.
+    Raises WentBad when a place behind that cannot be read any more.
+    """
     first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
     start = 0 if first else last.offset
-    # A group that the index covers was not read yet.
-    kept = survey.read(segment, start, end - start)
-    survey.files.write_again(segment, start, kept, survey.unreadable(segment))
+    before = survey.unreadable(segment)
+    kept, refused = survey.read_telling(segment, start, end - start)
+    known = covered.offset if covered.segment == segment else 0
+    if segment < covered.segment:
+        known = end
+    gone = [
+        page
+        for page in refused
+        if page + PAGE_BYTES > known and not any(low <= page < high for low, high in before)
+    ]
+    if gone:
+        where = survey.files.path(segment)
+        raise WentBad(errno.EIO, f"{where} at {min(gone)} went bad while it was recovered")
+    # What was unreadable and is not any more is written, too: recovery may have kept it since.
+    survey.files.write_again(segment, start, kept, survey.ranges(segment, refused))
 
 
-def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> None:
-    """Make durable what is kept, cut what is dropped, remove what is empty."""
+def _settle(
+    identity: DataDirectory, survey: Survey, recovered: Recovered, covered: LogPosition
+) -> None:
+    """Make durable what is kept, cut what is dropped, remove what is empty. Raises WentBad."""
     if recovered.report.unattributed_loss:
         # First: once the index covers the damage, no later start meets it.
         identity.note_unattributed_loss()
     files, last = survey.files, recovered.position.last
     for segment, end in recovered.seal.items():
-        write_kept_again(survey, last, segment, end)
+        write_kept_again(survey, last, segment, end, covered)
         if segment in recovered.hiding:
             # A group may be there, and the replicas that it may have cost are not marked yet.
             continue

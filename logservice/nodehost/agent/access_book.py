@@ -8,18 +8,26 @@ vanished with a power cut would stop them all. The copy with the newest version 
 INV-ACCESS-1: without a list nobody is granted anything. A missing or damaged file is an empty list.
 
 Until the first heartbeat after a restart is answered, the list may be older than shard 0's. The
-same holds for as long as a store is cut off from HAKeeper. Otherwise a change is in force here
-within two heartbeats.
+same holds for as long as a store is cut off from HAKeeper. What it grants is granted all the same.
+What it does not grant may have been granted since, so nothing is denied by it for good (`current`).
+Otherwise a change is in force here within two heartbeats.
+
+INV-ACCESS-2: from cluster version 2 on a list that HAKeeper has not confirmed for GRANT_AGE_MAX_S
+grants nothing. So a revocation is complete when every store has it, or that time has passed. After
+a restart the age is counted by the wall clock, from the time that the directory's file names. If
+the clock says that this is still to come, the age is not known, and so the list is too old.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from logservice import bounds
 from logservice.access import AccessList, Grant
+from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.hakeeper.commands.wire_types import Natural
 from logservice.nodehost.agent.remembered_file import Copy, PageForm, RememberedFile
@@ -40,11 +48,47 @@ _FORM = PageForm("the access list", _VERSION, _Page)
 class AccessBook:
     """One per store."""
 
-    def __init__(self, copies: Sequence[Copy]) -> None:
+    def __init__(
+        self,
+        copies: Sequence[Copy],
+        clock: Clock,
+        current_s: float = bounds.ACCESS_CURRENT_S,
+        heard_us: int = 0,
+        ages: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`current_s`: for how long after HAKeeper's answer the list counts as its own. `heard_us`:
+        the wall clock when HAKeeper last answered an earlier process, 0 for never. `ages`: whether
+        the cluster's version lets a list grow too old.
+        """
+        self._heard_us = heard_us
+        self._ages = ages
         self._file = RememberedFile(_FORM, copies)
+        self._clock = clock
+        self._current_s = current_s
+        self._confirmed_s = float("-inf")
         newest = max([_Page(), *self._file.found], key=lambda page: page.version)
         self.list = _list(newest)
         """The list in force here."""
+
+    @property
+    def current(self) -> bool:
+        """HAKeeper has just said that this is the list."""
+        return self._clock.monotonic() - self._confirmed_s <= self._current_s
+
+    @property
+    def too_old(self) -> bool:
+        """Nothing is granted by the list any more (INV-ACCESS-2)."""
+        age_s = self._clock.monotonic() - self._confirmed_s
+        if age_s <= bounds.GRANT_AGE_MAX_S or not self._ages():
+            return False
+        if self._confirmed_s != float("-inf"):
+            return True
+        age_s = (self._clock.wall_us() - self._heard_us) / 1_000_000
+        return not 0 <= age_s <= bounds.GRANT_AGE_MAX_S
+
+    def confirm(self) -> None:
+        """HAKeeper has answered: `list` is its own."""
+        self._confirmed_s = self._clock.monotonic()
 
     def update(self, version: int, grants: Sequence[AccessGrant]) -> None:
         """Take in what a heartbeat's answer says; it is in force at once."""

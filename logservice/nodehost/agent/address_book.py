@@ -7,6 +7,10 @@ search begins on the very first start. A configured address also stays beside th
 good, and is tried where the learned one leads nowhere: all stores may have been moved while
 everything was down, and then the configuration alone knows where they are.
 
+The stores that the configuration names may all run no replica of shard 0 any more, or not lead it.
+So a store that has never heard from HAKeeper goes where they say that its leader is (`follow`),
+until it has been answered.
+
 Of several copies the one with the newest membership counts. The file is never the proof of anything
 but `knows_hakeeper`: this store has been part of a cluster that was already bootstrapped, so it
 must not bootstrap one.
@@ -48,6 +52,7 @@ class AddressBook:
         self._file = RememberedFile(_FORM, copies)
         self._seeds = dict(seeds)
         self._page = _Page()
+        self._followed: dict[StoreId, str] = {}
         for page in self._file.found:
             if page != _Page() and (
                 self._page == _Page()
@@ -85,7 +90,11 @@ class AddressBook:
     def peer_addresses(self) -> dict[StoreId, str]:
         """Where every known store listens for stores; what HAKeeper said wins over the seeds."""
         known = {entry.store: entry.peer_address for entry in self._page.stores}
-        return {**self._seeds, **{store: address for store, address in known.items() if address}}
+        return {
+            **self._led,
+            **self._seeds,
+            **{store: address for store, address in known.items() if address},
+        }
 
     def candidates(self, store: StoreId) -> tuple[str, ...]:
         """Every address a store may listen at for stores: the learned one, then the configured."""
@@ -100,9 +109,22 @@ class AddressBook:
         return ""
 
     def hakeeper_stores(self) -> list[StoreId]:
-        """Stores that may run shard 0, the likeliest first: its members, then the seeds."""
+        """Stores that may run shard 0, the likeliest first: its members, then the seeds and whom
+        they named.
+        """
         members = [member.store_id for member in self.hakeeper.members]
-        return list(dict.fromkeys([*members, *self._seeds]))
+        return list(dict.fromkeys([*members, *self._seeds, *self._led]))
+
+    @property
+    def _led(self) -> Mapping[StoreId, str]:
+        return {} if self.knows_hakeeper else self._followed
+
+    def follow(self, leader: StoreId, address: str) -> None:
+        """A store of the configuration says who leads shard 0, and where that listens for stores.
+
+        The newest counts, and none once HAKeeper has answered.
+        """
+        self._followed = {leader: address}
 
     def update(self, directory: Iterable[DirectoryEntry], hakeeper: bytes) -> list[StoreId]:
         """Take in what a heartbeat's answer says; returns the stores whose peer address changed.
@@ -111,15 +133,24 @@ class AddressBook:
         something changed.
         """
         before = self.peer_addresses()
-        page = _Page(tuple(sorted(directory, key=lambda entry: entry.store)), self._page.hakeeper)
-        try:
-            if decoded(hakeeper).change_epoch >= self.hakeeper.change_epoch:
-                page.hakeeper = hakeeper or self._page.hakeeper
-        except MembershipCorrupt:
-            logger.warning("a heartbeat's answer carries a damaged membership of shard 0")
-        if page == self._page:
-            return []
-        self._page = page
-        self._file.write(page)
+        entries = tuple(sorted(directory, key=lambda entry: entry.store))
+        self._take(_Page(entries, self._newer(hakeeper)))
         after = self.peer_addresses()
         return [store for store, address in sorted(after.items()) if before.get(store) != address]
+
+    def learn_hakeeper(self, hakeeper: bytes) -> None:
+        """Take in shard 0's membership, unless it is older than the known one."""
+        self._take(_Page(self._page.stores, self._newer(hakeeper)))
+
+    def _newer(self, hakeeper: bytes) -> bytes:
+        try:
+            if decoded(hakeeper).change_epoch >= self.hakeeper.change_epoch:
+                return hakeeper or self._page.hakeeper
+        except MembershipCorrupt:
+            logger.warning("an answer of HAKeeper carries a damaged membership of shard 0")
+        return self._page.hakeeper
+
+    def _take(self, page: _Page) -> None:
+        if page != self._page:
+            self._page = page
+            self._file.write(page)

@@ -9,12 +9,24 @@ and the leader's store is asked next, so nothing goes round in circles. Each att
 HAKEEPER_ATTEMPT_TIMEOUT_S, so a dead store costs little; rounds go on until the deadline.
 
 INV-PEER-3: what is believed about HAKeeper comes from a store that by the newest membership known
-here runs shard 0, or that the configuration names.
+here runs shard 0, or that the configuration names; before HAKeeper has ever answered here, also
+from the one that such a store names as the leader's.
+
+A store that was away may know a membership of shard 0 of which one member is left, and that one may
+not lead. Its hint then names a store that is not believed. So it is asked for the membership; a
+newer one is believed from it like any other answer, and with it the leader that it has.
+
+A store that joins knows only the stores that its configuration names, and asks them nothing but
+its heartbeat. So from cluster version 2 on one that cannot take it says where the leader's store
+listens for stores, and a store that does not run shard 0 any more says who answered it last.
 
 A store is heard for itself only (INV-PEER-1): a heartbeat under its own name and with its own data
 directories, what its clients' services say, acknowledgements of its own commands. Administration is
 never passed on: `administer` proposes where the leader is, and elsewhere ends in NOT_LEADER with
 its client address, so that the leader's store authenticates the caller itself.
+
+A stale look-up stays stale wherever it is answered: a store without a replica of shard 0 asks those
+that have one for what they have applied, and is answered also while none of them leads.
 
 What a store proposes may be repeated after an unknown outcome: heartbeats go by their sequence, id
 allocation by its request id, the rest by nature. An answer of the state machine itself is final; a
@@ -27,7 +39,8 @@ UnknownOutcome or DeadlineExceeded when an attempt may have had an effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from logservice_wire.errors import (
@@ -37,13 +50,19 @@ from logservice_wire.errors import (
     NotReady,
     Outcome,
     Reason,
+    ShardNotFound,
     UnknownOutcome,
 )
 
 from logservice import bounds
 from logservice.hakeeper.answers import queries
-from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardView
+from logservice.hakeeper.answers.directory import DirectoryPage
+from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardPage, ShardView
 from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.cluster_events import EventPage
+from logservice.hakeeper.commands.versioned import too_early
+from logservice.hakeeper.repair.rehearsal import BalancePlan
+from logservice.hakeeper.wishes.impact import Impact
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.node_host import NodeHost
@@ -120,6 +139,20 @@ LOOKUP: Final[Question[queries.Query, queries.Answer]] = Question(
     lambda data, query: queries.decode_answer(query, data),
 )
 
+STALE: Final = replace(LOOKUP, method="hakeeper.stale_lookup")
+"""What the asked store's replica has applied. It exists from cluster version 2 on."""
+
+
+LEADER: Final = "leader"
+PEER_ADDRESS: Final = "peer_address"
+"""In the error of a store that does not lead: who does, and where that listens for stores."""
+
+_SAYS_THE_WAY: Final = 2
+"""From this cluster version on a heartbeat that ends in the wrong place is told the way."""
+
+_PAGED: Final = 2
+"""From this cluster version on HAKeeper answers in pages."""
+
 
 class HAKeeperClient:
     """One per store."""
@@ -135,6 +168,7 @@ class HAKeeperClient:
         self._host.requests.register(HEARTBEAT, self._serve_heartbeat)
         self._host.requests.register(PROPOSE, self._serve_propose)
         self._host.requests.register(LOOKUP, self._serve_lookup)
+        self._host.requests.register(STALE, self._serve_stale)
 
     def expire(self, shard: ShardId) -> None:
         """See `NodeHost.expire`."""
@@ -147,7 +181,7 @@ class HAKeeperClient:
 
         Raises what the module's text says.
         """
-        proposed = Proposed(proposal, proposals.encode(proposal))
+        proposed = Proposed(proposal, self._encoded(proposal))
         question = HEARTBEAT if isinstance(proposal, proposals.StoreHeartbeat) else PROPOSE
 
         async def here(limit_s: float) -> Applied:
@@ -158,6 +192,9 @@ class HAKeeperClient:
 
         return await self._ask(here, there, timeout_s, changes=True)
 
+    def _encoded(self, proposal: proposals.Proposal) -> bytes:
+        return proposals.encode(proposal, self._host.cluster_version.value)
+
     async def administer(self, proposal: proposals.Proposal, timeout_s: float) -> Applied:
         """Apply what this store's own gate let through, if HAKeeper's leader is here.
 
@@ -166,7 +203,7 @@ class HAKeeperClient:
         """
         if self._host.replicas.info(HAKEEPER_SHARD) is not None:
             try:
-                command = proposals.encode(proposal)
+                command = self._encoded(proposal)
                 return await self._host.propose(HAKEEPER_SHARD, command, timeout_s)
             except NotLeader as error:
                 if error.metadata.get("address"):
@@ -180,29 +217,56 @@ class HAKeeperClient:
             address=view.leader_address,
         )
 
+    @property
+    def cluster_version(self) -> int:
+        """The version of the cluster, as far as this store has learned it."""
+        return self._host.cluster_version.value
+
+    @property
+    def answers_here(self) -> bool:
+        """A replica of shard 0 runs on this store."""
+        return self._host.replicas.info(HAKEEPER_SHARD) is not None
+
     async def query(
         self, query: queries.Query, timeout_s: float, *, stale: bool = False
     ) -> queries.Answer:
-        """A linearizable answer; with `stale` what a local replica has applied, if there is one."""
+        """A linearizable answer; with `stale` what some replica has applied, the local one if there
+        is one. (Below cluster version 2 only the local one is asked that.)
+        """
         if stale and self._host.replicas.info(HAKEEPER_SHARD) is not None:
             return _view(self._host.stale_lookup(HAKEEPER_SHARD, query))
+        stale = stale and self._host.cluster_version.value >= 2
 
         async def here(limit_s: float) -> queries.Answer:
             return _view(await self._host.lookup(HAKEEPER_SHARD, query, limit_s))
 
         async def there(target: str, limit_s: float) -> queries.Answer:
             try:
-                return await self._host.requests.ask(target, LOOKUP, query, limit_s)
+                question = STALE if stale else LOOKUP
+                return await self._host.requests.ask(target, question, query, limit_s)
             except queries.QueryCorrupt as error:
                 raise NotReady(f"{target} answers in another language") from error
 
         return await self._ask(here, there, timeout_s, changes=False)
 
     async def cluster(self, timeout_s: float, *, stale: bool = False) -> ClusterView:
-        """The whole cluster."""
-        answer = await self.query(queries.GetCluster(), timeout_s, stale=stale)
+        """The whole cluster. From cluster version 2 on the logs come page by page, each page as of
+        its own moment, so that a large cluster holds up no event loop.
+        """
+        paged = self._host.cluster_version.value >= _PAGED
+        asked = queries.GetSummary() if paged else queries.GetCluster()
+        until_s = self._host.clock.monotonic() + timeout_s
+        answer = await self.query(asked, timeout_s, stale=stale)
         assert isinstance(answer, ClusterView)
-        return answer
+        shards, after, more = list(answer.shards), HAKEEPER_SHARD, paged
+        while more:
+            await asyncio.sleep(0)
+            left_s = until_s - self._host.clock.monotonic()
+            page = await self.query(queries.ListShards(after), left_s, stale=stale)
+            assert isinstance(page, ShardPage)
+            shards += page.shards
+            after, more = page.after, bool(page.after)
+        return replace(answer, shards=tuple(shards))
 
     async def shard(
         self, shard: ShardId, timeout_s: float, *, stale: bool = False
@@ -212,10 +276,54 @@ class HAKeeperClient:
         assert answer is None or isinstance(answer, ShardView)
         return answer
 
-    async def access_list(self, timeout_s: float) -> AccessView:
+    async def resolve(self, name: str, timeout_s: float) -> ShardView | None:
+        """The living log of that name. Raises NotReady below cluster version 2."""
+        answer = await self.query(self._new(queries.ResolveShard(name)), timeout_s)
+        assert answer is None or isinstance(answer, ShardView)
+        return answer
+
+    async def list_shards(self, query: queries.ListShards, timeout_s: float) -> ShardPage:
+        """A page of logs. Raises NotReady below cluster version 2."""
+        answer = await self.query(self._new(query), timeout_s)
+        assert isinstance(answer, ShardPage)
+        return answer
+
+    async def events(self, query: queries.GetEvents, timeout_s: float, *, stale: bool) -> EventPage:
+        """Events of the cluster. Raises NotReady below cluster version 2."""
+        answer = await self.query(self._new(query), timeout_s, stale=stale)
+        assert isinstance(answer, EventPage)
+        if any(one.revision != query.after + 1 + n for n, one in enumerate(answer.events)):
+            raise NotReady("events are missing from an answer about them")
+        return answer
+
+    def _new(self, query: queries.Query) -> queries.Query:
+        """`query`, which a store of 0.1.0 does not understand."""
+        if self._host.cluster_version.value < 2:
+            raise too_early(self._host.cluster_version.value, 2)
+        return query
+
+    async def directory(self, query: queries.GetDirectory, timeout_s: float) -> DirectoryPage:
+        """Rows of the directory, as some replica has them; NotReady below cluster version 2."""
+        answer = await self.query(self._new(query), timeout_s, stale=True)
+        assert isinstance(answer, DirectoryPage)
+        return answer
+
+    async def access_list(self, timeout_s: float, *, stale: bool = False) -> AccessView:
         """Who may do what, as shard 0 has it."""
-        answer = await self.query(queries.GetAccess(), timeout_s)
+        answer = await self.query(queries.GetAccess(), timeout_s, stale=stale)
         assert isinstance(answer, AccessView)
+        return answer
+
+    async def balance_plan(self, timeout_s: float, *, replicas: bool, leaders: bool) -> BalancePlan:
+        """What balancing would move. Raises NotReady below cluster version 2."""
+        answer = await self.query(self._new(queries.PlanBalance(replicas, leaders)), timeout_s)
+        assert isinstance(answer, BalancePlan)
+        return answer
+
+    async def impact(self, stores: Sequence[StoreId], timeout_s: float) -> Impact:
+        """What it would cost if these stores were away. NotReady before cluster version 2."""
+        answer = await self.query(self._new(queries.CheckImpact(tuple(stores))), timeout_s)
+        assert isinstance(answer, Impact)
         return answer
 
     async def create_shard(
@@ -249,7 +357,18 @@ class HAKeeperClient:
         stated = {directory.incarnation for directory in beat.directories}
         if beat.store != peer.store_id or not stated.issuperset(peer.incarnations):
             raise self._host.requests.refuse(peer, HEARTBEAT, "not its own")
-        return await self._apply(asked)
+        try:
+            return await self._apply(asked)
+        except (NotLeader, ShardNotFound) as error:
+            raise self._with_way(error) from error
+
+    def _with_way(self, error: LogServiceError) -> LogServiceError:
+        """The same, with where the leader's store listens for stores, as far as it is known."""
+        leader = StoreId(error.metadata.get(LEADER, "") or self._last_good)
+        address = self._book.peer_addresses().get(leader, "")
+        if not address or self._host.cluster_version.value < _SAYS_THE_WAY:
+            return error
+        return NotLeader(error.message, **{**error.metadata, LEADER: leader, PEER_ADDRESS: address})
 
     async def _serve_propose(self, peer: PeerIdentity, asked: Proposed) -> Applied:
         proposal = asked.proposal
@@ -266,6 +385,11 @@ class HAKeeperClient:
     async def _serve_lookup(self, peer: PeerIdentity, query: queries.Query) -> queries.Answer:
         limit_s = bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
         return _view(await self._host.lookup(HAKEEPER_SHARD, query, limit_s))
+
+    async def _serve_stale(self, peer: PeerIdentity, query: queries.Query) -> queries.Answer:
+        if self._host.replicas.info(HAKEEPER_SHARD) is None:
+            raise ShardNotFound("no replica of shard 0 here", shard=HAKEEPER_SHARD)
+        return _view(self._host.stale_lookup(HAKEEPER_SHARD, query))
 
     # --- finding ----------------------------------------------------------------------------------
 
@@ -304,15 +428,38 @@ class HAKeeperClient:
                         self._last_good = ""
                     if error.outcome is Outcome.UNKNOWN:
                         unknown = error
-                    leader = error.metadata.get("leader", "")
-                    if leader in self._believed() and leader not in hinted:
+                    leader = error.metadata.get(LEADER, "")
+                    if leader and leader not in hinted:
                         hinted.add(leader)
-                        targets = [leader, *(one for one in targets if one != leader)]
+                        if target:
+                            self._follow(StoreId(leader), error.metadata.get(PEER_ADDRESS, ""))
+                        if leader not in (self._host.identity.store_id, *self._believed()):
+                            await self._learn_members(target, limit_s)
+                        if leader in self._believed():
+                            targets = [leader, *(one for one in targets if one != leader)]
                 else:
                     self._last_good = target
                     return answer
             left_s = deadline_s - clock.monotonic()
             await asyncio.sleep(max(0.0, min(bounds.HAKEEPER_RETRY_S, left_s)))
+
+    def _follow(self, leader: StoreId, address: str) -> None:
+        """Go the way that a store says which is believed, before HAKeeper has ever answered."""
+        if address and not self._book.knows_hakeeper:
+            self._book.follow(leader, address)
+            self._host.transport.set_address(leader, *self._book.candidates(leader))
+
+    async def _learn_members(self, target: str, limit_s: float) -> None:
+        """Ask a store that is believed who runs shard 0 now."""
+        query = queries.GetShard(HAKEEPER_SHARD)
+        if not target or target == self._host.identity.store_id:
+            return
+        try:
+            view = await self._host.requests.ask(target, LOOKUP, query, limit_s)
+        except (LogServiceError, queries.QueryCorrupt):
+            return
+        if isinstance(view, ShardView):
+            self._book.learn_hakeeper(view.membership)
 
     def _believed(self) -> list[StoreId]:
         """Other stores whose answers about HAKeeper count (INV-PEER-3), the likeliest first."""
@@ -343,6 +490,17 @@ def _nobody(last: LogServiceError) -> LogServiceError:
 
 
 def _view(answer: object) -> queries.Answer:
-    if answer is None or isinstance(answer, AccessView | ClusterView | ShardView | str):
+    if answer is None or isinstance(
+        answer,
+        AccessView
+        | BalancePlan
+        | ClusterView
+        | DirectoryPage
+        | EventPage
+        | Impact
+        | ShardPage
+        | ShardView
+        | str,
+    ):
         return answer
     raise InvalidArgument("shard 0 is no HAKeeper here", field="query")

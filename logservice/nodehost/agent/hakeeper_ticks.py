@@ -75,7 +75,7 @@ class HAKeeperTicks:
             return False
         if self._host.stale_lookup(HAKEEPER_SHARD, queries.GetPhase()) == Phase.CREATED.value:
             await self._configure(info)
-        tick = proposals.encode(proposals.Tick(Term(info.term)))
+        tick = proposals.encode(proposals.Tick(Term(info.term)), self._host.cluster_version.value)
         await self._host.propose(HAKEEPER_SHARD, tick, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
         return True
 

@@ -20,7 +20,17 @@ after the first one of this process, and then HAKeeper takes the earlier process
 Only the store can know better: it holds the locks of its data directories, so whoever else spoke
 for one of them is dead. The store goes on under another boot id.
 
-When HAKeeper cannot be reached nothing here stops: the shards do not need HAKeeper to serve.
+When HAKeeper cannot be reached nothing here stops: the shards do not need HAKeeper to serve. When
+it turns this store away (it was forgotten, and went on running) the store hands its leaderships to
+others. HAKeeper hears of a shard from its leader's store, and does not hear this one; so it could
+not replace the replicas here as long as they lead. Why it was turned away is kept for `/readyz`,
+which says it until a heartbeat is answered.
+
+A heartbeat that is not answered is one line in the log for each reason, and not one for each
+interval: a store may be turned away for days.
+
+INV-BEAT-AWAY: a store that HAKeeper turned away asks for another leader of every shard that it
+leads, after each refusal, as long as the shard has another voter.
 """
 
 from __future__ import annotations
@@ -31,11 +41,14 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
 
 import msgspec
 from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
+    PermissionDenied,
     Reason,
     ShardNotFound,
     StaleEpoch,
@@ -55,17 +68,24 @@ from logservice.hakeeper.commands.store_commands import (
     TransferLeader,
     described,
 )
-from logservice.ids import Incarnation, Index, ShardId
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
 from logservice.membership import Membership, MembershipCorrupt
+from logservice.nodehost.agent import service_holds
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
+from logservice.nodehost.agent.directory import Directory
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
+from logservice.nodehost.agent.version_learner import VersionLearner
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.raft.ready import Role
 from logservice.same_names import copied
+from logservice.versions import KNOWN, VersionRange, used_labels
 
 logger = logging.getLogger(__name__)
+
+_TURNED_AWAY: Final = "joining"
+"""Said in a refusal of HAKeeper: why the store is none of the cluster's (`stores.enrolment`)."""
 
 _DETAIL_CHARACTERS = 1024
 """What `wire_types.Detail` takes."""
@@ -84,6 +104,16 @@ class StoreDescription:
     labels: Mapping[str, str]
 
 
+_NOT_YET: Final[Mapping[str, Any]] = {
+    "closed_index": Index(0),
+    "closed_lsn": Lsn(0),
+    "holds": 0,
+    "requested_lsn": Lsn(0),
+    "service_holds": (),
+}
+"""What a report does not say before the cluster is at version 2."""
+
+
 class HeartbeatSender:
     """One per store; `run` until cancelled, or `beat_once` by whoever keeps the time."""
 
@@ -94,17 +124,25 @@ class HeartbeatSender:
         book: AddressBook,
         access: AccessBook,
         describe: Callable[[], StoreDescription],
+        directory: Directory,
+        learner: VersionLearner,
         interval_s: float = 1.0,
         unattributed_loss: Sequence[Incarnation] = (),
+        versions: VersionRange = KNOWN,
     ) -> None:
         """`describe` is asked before every heartbeat; `unattributed_loss`: see the head of
-        this file.
+        this file. `versions`: the cluster versions that this program knows.
         """
+        self._versions = versions
         self._host = host
         self._client = client
         self._book = book
         self._access = access
         self._describe = describe
+        self._directory = directory
+        self._following: asyncio.Task[None] | None = None
+        self._stores_index = 0
+        self._learner = learner
         self._interval_s = interval_s
         self._unattributed_loss = tuple(unattributed_loss)
         self._boot_id = host.identity.boot_id
@@ -114,10 +152,18 @@ class HeartbeatSender:
         self._results: dict[int, CommandResult] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._burying: set[ShardId] = set()
+        self._leaving: set[ShardId] = set()
+        self._holding: set[ShardId] = set()
         self._slots = asyncio.Semaphore(bounds.STORE_COMMANDS_AT_ONCE_MAX)
         self._encoded: dict[ShardId, tuple[Membership, bytes]] = {}
         self._made: dict[ShardId, tuple[ReplicaInfo, ReplicaReport]] = {}
+        self._made_at = host.cluster_version.value
+        self._stuck: tuple[tuple[ShardId, ReplicaId], ...] = ()
         self._broken: BaseException | None = None
+        self._unanswered: set[Reason] = set()
+        self.turned_away = ""
+        """Why HAKeeper takes no heartbeat of this store; "" when it took the last one it judged."""
         self.last_success_s: float | None = None
         """When a heartbeat was last answered, on the host's monotonic clock."""
 
@@ -132,7 +178,9 @@ class HeartbeatSender:
                 try:
                     await self.beat_once()
                 except LogServiceError as error:
-                    logger.info("heartbeat was not answered: %s", error)
+                    if error.reason not in self._unanswered:
+                        self._unanswered.add(error.reason)
+                        logger.info("heartbeat was not answered: %s", error)
                 passed_s = self._host.clock.monotonic() - started_s
                 await asyncio.sleep(max(0.0, self._interval_s - passed_s))
         finally:
@@ -144,6 +192,7 @@ class HeartbeatSender:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._learner.stop()
 
     async def settle(self) -> None:
         """Wait until no command is under way."""
@@ -157,12 +206,18 @@ class HeartbeatSender:
         if self._broken is not None:
             raise self._broken
         beat, reports = self._heartbeat()
+        known = self._directory.index
         try:
             applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
         except StaleEpoch as refused:
             holder = refused.metadata.get("incarnations", "").split(",")
             if any(str(mine) in holder for mine in self._host.identity.incarnations):
                 self._renew_boot_id()
+            raise
+        except PermissionDenied as refused:
+            if _TURNED_AWAY in refused.metadata:
+                self.turned_away = refused.metadata[_TURNED_AWAY]
+                self._leave_leaderships()
             raise
         try:
             reply = replies.decode(applied.data)
@@ -173,8 +228,34 @@ class HeartbeatSender:
         self._base = 0 if reply.need_full else beat.sequence
         self._reported = reports
         self.last_success_s = self._host.clock.monotonic()
+        self.turned_away = ""
+        self._unanswered.clear()
+        self._learner.hear(reply.cluster_version)
         if reply.access is not None:
             self._access.update(reply.access_version, reply.access)
+        self._access.confirm()
+        self._take_stores(reply)
+        if reply.limits is not None:
+            self._host.limit(reply.limits_version, reply.limits)
+        if reply.index and self._directory.hear(
+            known, reply.index, reply.directory_index, reply.access_version
+        ):
+            self._follow_soon()
+        for shard in reply.deleted:
+            self._bury(shard)
+        for lost in reply.forgotten:
+            self._host.replicas.halt_forgetful(lost.shard, lost.replica, lost.through)
+        self._hold(reply.holds)
+        for queued in reply.commands:
+            self._accept(queued)
+        return reply
+
+    def _take_stores(self, reply: replies.HeartbeatReply) -> None:
+        """Who belongs to the cluster and where; an answer without it says that nothing changed."""
+        if reply.stores_index and reply.stores_index == self._stores_index:
+            self._book.learn_hakeeper(reply.hakeeper)
+            return
+        self._stores_index = reply.stores_index
         known, was_known = self._book.stores, self._book.knows_hakeeper
         changed = self._book.update(reply.directory, reply.hakeeper)
         for store in sorted(self._book.stores - known) if was_known else ():
@@ -183,11 +264,44 @@ class HeartbeatSender:
         for store in changed:
             if store != self._host.identity.store_id:
                 self._host.transport.set_address(store, *self._book.candidates(store))
-        for lost in reply.forgotten:
-            self._host.replicas.halt_forgetful(lost.shard, lost.replica, lost.through)
-        for queued in reply.commands:
-            self._accept(queued)
-        return reply
+
+    def _follow_soon(self) -> None:
+        if self._following is None or self._following.done():
+            self._following = asyncio.get_running_loop().create_task(self._follow())
+            self._tasks.add(self._following)
+            self._following.add_done_callback(self._done)
+
+    async def _follow(self) -> None:
+        """Ask for rows of the directory that this store has not."""
+        try:
+            for _ in range(bounds.DIRECTORY_PAGES_PER_BEAT_MAX):
+                asked = self._directory.wanted()
+                page = await self._client.directory(asked, bounds.HEARTBEAT_TIMEOUT_S)
+                if not self._directory.take(asked, page):
+                    return
+                await asyncio.sleep(0)
+        except LogServiceError as error:
+            logger.info("the directory was not told: %s", error)
+
+    def _leave_leaderships(self) -> None:
+        """INV-BEAT-AWAY: to the voter of each shard that is furthest along."""
+        for info in self._host.replicas.infos():
+            match = dict(info.match)
+            heirs = [one for one in info.membership.voters if one != info.replica]
+            if info.role is Role.LEADER and heirs and info.shard not in self._leaving:
+                heir = max(heirs, key=lambda one: (match.get(one, Index(0)), -one))
+                self._leaving.add(info.shard)
+                task = asyncio.get_running_loop().create_task(self._leave(info.shard, heir))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _leave(self, shard: ShardId, heir: ReplicaId) -> None:
+        try:
+            await self._host.router.transfer_leadership(shard, heir, bounds.HEARTBEAT_TIMEOUT_S)
+        except LogServiceError as error:
+            logger.info("shard %d has no other leader yet: %s", shard, error)
+        finally:
+            self._leaving.discard(shard)
 
     def _renew_boot_id(self) -> None:
         """INV-BEAT-1. As random as the first one, and never one that was used."""
@@ -215,7 +329,11 @@ class HeartbeatSender:
             self._boot_id,
             self._sequence,
             self._base,
-            dict(described.labels),
+            {
+                **described.labels,
+                **self._versions.labels(),
+                **used_labels(self._host.cluster_version.value),
+            },
             replicas=tuple(
                 report
                 for shard, report in sorted(reports.items())
@@ -230,11 +348,21 @@ class HeartbeatSender:
             results=tuple(self._results[number] for number in sorted(self._results)),
             access_version=self._access.list.version,
             unattributed_loss=self._unattributed_loss,
+            stuck=self._stuck,
+            stores_index=self._stores_index if self._host.cluster_version.value >= 2 else 0,
+            limits_version=self._host.limits.version,
         )
         return beat, reports
 
     def _reports(self) -> dict[ShardId, ReplicaReport]:
-        reports = {info.shard: self._report(info) for info in self._host.replicas.infos()}
+        version = self._host.cluster_version.value
+        if version != self._made_at:
+            self._made_at = version
+            self._made.clear()  # a report says more now
+        infos = self._host.replicas.infos()
+        reports = {info.shard: self._report(info) for info in infos}
+        stuck = sorted((info.shard, info.replica) for info in infos if info.stuck)
+        self._stuck = tuple(stuck[: bounds.HEARTBEAT_STUCK_MAX]) if version >= 2 else ()
         repairing = self._host.halts.repairing()
         for shard, halted in self._host.halts.all().items():
             if shard not in reports:
@@ -275,7 +403,65 @@ class HeartbeatSender:
             recently_active=info.recently_active if leads else (),
             halted=info.halted[:_DETAIL_CHARACTERS],
             repairing=False,
+            **({} if self._host.cluster_version.value >= 2 else _NOT_YET),
         )
+
+    # --- deleted logs -----------------------------------------------------------------------------
+
+    def _bury(self, shard: ShardId) -> None:
+        """HAKeeper says that the log is deleted: remove every replica of it, whoever put it here.
+
+        Every answer says so until no report and no list of what is stored names one.
+        """
+        if shard in self._burying:
+            return
+        self._burying.add(shard)
+        task = asyncio.get_running_loop().create_task(self._remove_all(shard))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def _remove_all(self, shard: ShardId) -> None:
+        try:
+            async with self._slots:
+                self._host.replicas.bury(shard)
+                for replica in self._replicas_of(shard):
+                    await self._host.replicas.remove(shard, replica)
+                    emit(logger, Event.LOG_REMOVED, shard=shard, replica=replica)
+        except LogServiceError as error:
+            emit(logger, Event.LOG_NOT_REMOVED, shard=shard, error=error)
+        finally:
+            self._burying.discard(shard)
+
+    def _replicas_of(self, shard: ShardId) -> list[ReplicaId]:
+        found = {
+            replica for stored, replica in self._host.directories.replicas() if stored == shard
+        }
+        running = self._host.replicas.info(shard)
+        halted = self._host.halts.all().get(shard)
+        found |= {one.replica for one in (running, halted) if one is not None}
+        return sorted(found)
+
+    # --- holds of services ------------------------------------------------------------------------
+
+    def _hold(self, orders: Sequence[replies.HoldOrder]) -> None:
+        """Carry out what HAKeeper wants held in the logs that are led here, one task for each.
+
+        It asks again until a report says that it is so, hence what fails is not tried again here.
+        """
+        for shard, some in groupby(sorted(orders, key=_shard_of), _shard_of):
+            if shard not in self._holding:
+                self._holding.add(shard)
+                task = asyncio.get_running_loop().create_task(self._hold_in(shard, tuple(some)))
+                self._tasks.add(task)
+                task.add_done_callback(self._done)
+
+    async def _hold_in(self, shard: ShardId, orders: Sequence[replies.HoldOrder]) -> None:
+        try:
+            async with self._slots:
+                for order in orders:
+                    await service_holds.carry_out(self._host, order)
+        finally:
+            self._holding.discard(shard)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -353,6 +539,10 @@ class HeartbeatSender:
             join=command.join,
             incarnation=command.incarnation,
         )
+
+
+def _shard_of(order: replies.HoldOrder) -> ShardId:
+    return order.shard
 
 
 def _bounded(report: DirectoryReport) -> DirectoryReport:

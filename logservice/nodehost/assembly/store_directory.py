@@ -36,6 +36,7 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
 from logservice.nodehost.truncation.worker import ReplicasWithin, TruncationWorker
+from logservice.versions import KNOWN, VersionRange
 
 _DISK_ERRORS: Final = frozenset(
     {errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE}
@@ -97,6 +98,7 @@ class StoreDirectory:
         exports_max: int,
         clock: Clock,
         scrub_bytes_per_s: int,
+        known: VersionRange = KNOWN,
     ) -> None:
         """Check the identity, recover log storage, find the exports.
 
@@ -109,6 +111,7 @@ class StoreDirectory:
             cluster_id=cluster_id,
             store_id=store_id,
             draw_incarnation=draw_incarnation,
+            known=known,
         )
         try:
             self.logdb = self._open_logdb(path, options, clock)
@@ -137,6 +140,16 @@ class StoreDirectory:
             self._forget_exports,
             ReadBudget(clock, scrub_bytes_per_s),
         )
+
+    @property
+    def cluster_version(self) -> int:
+        """The cluster version that it is written for, durably."""
+        return self.data.identity.cluster_version
+
+    async def raise_version(self, cluster_version: int) -> None:
+        """See `DataDirectory.raise_version`. Not by a thread that commit groups wait for."""
+        work = functools.partial(self.data.raise_version, cluster_version)
+        await asyncio.wrap_future(self.seams.removal_executor.submit(work))
 
     def _open_logdb(self, path: str, options: LogDbOptions, clock: Clock) -> LogDb:
         seams = self.seams

@@ -33,6 +33,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import decoded
 from logservice.ids import (
     HAKEEPER_SHARD,
+    NO_REPLICA,
     ClusterId,
     Incarnation,
     ReplicaId,
@@ -47,10 +48,13 @@ from logservice.membership import Membership
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.bootstrap import Bootstrapper, InitialMember
+from logservice.nodehost.agent.directory import Directory
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration, HAKeeperTicks
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.agent.lookups import Lookups
 from logservice.nodehost.agent.remembered_file import Copy
+from logservice.nodehost.agent.version_learner import VersionLearner, said_by_all
 from logservice.nodehost.assembly.store_directory import (
     DiskSeams,
     StoreDirectory,
@@ -66,6 +70,7 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
 from logservice.trace import NO_TRACING, Tracing
+from logservice.versions import KNOWN, VersionRange
 
 _BOOTSTRAP_ROUND_S: Final = 10.0
 """How often a first start that waits for other members says so."""
@@ -118,6 +123,8 @@ class StoreSettings:
     scrub_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
     scrub_bytes_per_s: int = bounds.SCRUB_BYTES_PER_S
     compare_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+    versions: VersionRange = KNOWN
+    """The cluster versions that the store's program knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +203,7 @@ class StoreParts:
             exports_max=settings.exports_max,
             clock=seams.clock,
             scrub_bytes_per_s=settings.scrub_bytes_per_s,
+            known=settings.versions,
         )
 
     def _assemble(self) -> None:
@@ -219,12 +227,24 @@ class StoreParts:
             rng=seams.rng,
             tracing=seams.tracing,
         )
+        self.host.cluster_version.learn(said_by_all(self.directories))
+        self.learner = VersionLearner(
+            self.host.cluster_version, self.directories, self.host.replicas.directory_failed
+        )
         seeds = {member.store_id: member.peer_address for member in settings.members}
         self.book = AddressBook(self._copies("ADDRESSES"), seeds)
         self.host.requests.directory = self.book
-        self.access = AccessBook(self._copies("ACCESS"))
+        self.directory = Directory(self._copies("DIRECTORY"), seams.clock)
+        self.access = AccessBook(
+            self._copies("ACCESS"),
+            seams.clock,
+            max(bounds.ACCESS_CURRENT_S, 3 * settings.heartbeat_interval_s),
+            self.directory.heard_us,
+            lambda: self.host.cluster_version.value >= 2,
+        )
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
+        self.lookups = self._lookups()
         self.unattributed_loss = [
             one.data.incarnation for one in self.directories if one.data.unattributed_loss
         ]
@@ -255,6 +275,19 @@ class StoreParts:
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
 
+    def _lookups(self) -> Lookups:
+        return Lookups(
+            self.client,
+            self.directory,
+            self.book.client_address,
+            self._leader_here,
+            max(bounds.DIRECTORY_SILENT_S, 4 * self.settings.heartbeat_interval_s),
+        )
+
+    def _leader_here(self, shard: ShardId) -> ReplicaId:
+        info = self.host.replicas.info(shard)
+        return info.leader if info is not None else NO_REPLICA
+
     def _copies(self, name: str) -> list[Copy]:
         """The copies of a remembered file, one in each data directory."""
         return [
@@ -278,8 +311,11 @@ class StoreParts:
             self.book,
             self.access,
             describe,
+            self.directory,
+            self.learner,
             self.settings.heartbeat_interval_s,
             self.unattributed_loss,
+            self.settings.versions,
         )
         scrubs = [scrubber.run for scrubber in self.scrubbers]
         return [

@@ -22,7 +22,11 @@ INV-ENGINE-5: commit groups do not hold up the loop for longer than FSYNC_PATIEN
 write itself is always the executor's: nobody can call an fdatasync back that hangs on a disk that
 was fast.
 
-INV-ENGINE-1: groups reach the disk in the order in which their updates were gathered.
+Which of the writes that wait go into the next group, when not all of them fit, is said by
+`write_queue`: each log has its turn.
+
+INV-ENGINE-1: groups reach the disk in the order in which they were begun, and so a replica's
+updates in the order in which they were gathered.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
 INV-ENGINE-6: nothing is begun ahead while log storage wants a group of its own: that group gets its
 turn when the group at the disk is durable.
@@ -42,7 +46,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from logservice_wire.errors import Halted, NotReady
@@ -57,6 +61,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.nodehost.disks.executor import Executor
+from logservice.nodehost.disks.write_queue import Write, WriteQueue
 from logservice.nodehost.transport.seam import Transport
 
 logger = logging.getLogger(__name__)
@@ -66,18 +71,6 @@ _SMOOTHING = 0.1
 
 _ROUNDS_PER_PASS_MAX = 8
 """Rounds of gathering and writing without returning to the loop; then others get their turn."""
-
-
-@dataclass(slots=True)
-class Write:
-    """Updates that go into one group together, and what to do when they are durable. `size` is the
-    bytes of their entries; the engine counts them.
-    """
-
-    updates: Sequence[Update]
-    sync: bool
-    done: Callable[[], None]
-    size: int = field(init=False, default=0)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,8 +122,7 @@ class Engine:
         self._on_disk_failed = on_disk_failed
         self._loop = asyncio.get_running_loop()
         self._active: dict[Active, None] = {}
-        self._writes: list[Write] = []
-        self._waiting_bytes = 0
+        self._writes = WriteQueue()
         self._under_way: deque[_UnderWay] = deque()
         self._called_back = False
         self._scheduled = False
@@ -164,13 +156,13 @@ class Engine:
             for update in write.updates
         )
 
-    async def commit(self, updates: Sequence[Update]) -> None:
-        """Make `updates` durable in the next group; returns when they are.
+    async def commit(self, shard: ShardId, updates: Sequence[Update]) -> None:
+        """Make `updates` of that log durable behind what waits of it; returns when they are.
 
         Raises NotReady when the engine stops first: then they may be durable or not.
         """
         future = self._waiter()
-        self._add(Write(updates, True, lambda: _settle(future)))
+        self._writes.add(Write(shard, updates, True, lambda: _settle(future)))
         self._run_guarded(self._write_waiting)
         await future
 
@@ -262,13 +254,8 @@ class Engine:
         for replica in active:
             write = replica.gather()
             if write is not None:
-                self._add(write)
+                self._writes.add(write)
         self._transport.flush()
-
-    def _add(self, write: Write) -> None:
-        write.size = sum([len(e.payload) for update in write.updates for e in update.entries])
-        self._writes.append(write)
-        self._waiting_bytes += write.size
 
     def _write_waiting(self) -> None:
         """Hand what waits to the disk, and wait for it as long as the disk policy allows."""
@@ -313,7 +300,7 @@ class Engine:
             group = (self._logdb.begin_ahead if ahead else self._logdb.begin)(updates)
             if group is None:
                 self._under_way[0].alone = True
-                self._put_back(writes)
+                self._writes.put_back(writes)
                 return
             self._submit(group, writes, sync=sync)
 
@@ -326,7 +313,7 @@ class Engine:
     def _may_go_ahead(self) -> bool:
         """Whether a full group waits, and the group at the disk lets another begin behind it."""
         return (
-            self._waiting_bytes >= self._group_bytes
+            self._writes.bytes >= self._group_bytes
             and len(self._under_way) == 1
             and not self._under_way[0].alone
             and not self._own
@@ -394,24 +381,20 @@ class Engine:
 
     def _wait_for_space(self, full: OutOfSpace, writes: list[Write]) -> None:
         """The writes of a group without room wait for the next attempt (INV-ENGINE-3)."""
-        self._put_back(writes)
+        self._writes.put_back(writes)
         if not self._attempts:
             logger.error("commit groups wait: %s", full.strerror)
         self._attempts += 1
         self._out_of_space = True
         self._loop.call_later(bounds.DISK_FULL_RETRY_S, self._run_guarded, self._try_again)
 
-    def _put_back(self, writes: list[Write]) -> None:
-        self._writes[:0] = writes
-        self._waiting_bytes += sum(write.size for write in writes)
-
     def _try_again(self) -> None:
         self._out_of_space = False
         self._write_waiting()
 
     def _next_group(self) -> tuple[list[Update], bool, list[Write]]:
-        """What goes to the disk next: the writes that wait, up to the goal of a group, or up to a
-        write that must have a group of its own.
+        """What goes to the disk next: the writes that wait, in turn, up to the goal of a group,
+        or up to a write that must have a group of its own.
 
         Several writes of one replica become one update where the result is the same: log storage
         takes one update per replica and group.
@@ -420,7 +403,8 @@ class Engine:
         sync = False
         taken = size = 0
         goal = self._group_bytes
-        for write in self._writes:
+        waiting = self._writes.in_turn(goal)
+        for write in waiting:
             if size >= goal:
                 break
             step: dict[tuple[ShardId, ReplicaId], Update] = {}
@@ -439,10 +423,8 @@ class Engine:
                 continue
             break
         if not taken:
-            invariant(False, "INV-ENGINE-1", write=self._writes[0])
-        writes, self._writes = self._writes[:taken], self._writes[taken:]
-        self._waiting_bytes -= size
-        return list(merged.values()), sync, writes
+            invariant(False, "INV-ENGINE-1", write=waiting[0])
+        return list(merged.values()), sync, self._writes.take(taken)
 
     def _write_mark(self) -> None:
         self._submit(self._logdb.begin_mark(), [])

@@ -11,6 +11,7 @@ ran here last.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from logservice_wire.errors import Halted
 
@@ -20,6 +21,7 @@ from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.info import HaltedReplica
+from logservice.nodehost.listeners import HostEvent, ReplicaHalted
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +29,9 @@ logger = logging.getLogger(__name__)
 class Halts:
     """The halted replicas of one store."""
 
-    def __init__(self, directories: Directories) -> None:
-        """Nothing is halted yet."""
+    def __init__(self, directories: Directories, tell: Callable[[HostEvent], None]) -> None:
+        """Nothing is halted yet. `tell`: see `listeners`."""
+        self._tell = tell
         self._directories = directories
         self._by_shard: dict[ShardId, HaltedReplica] = {}
         self._still: set[tuple[ShardId, ReplicaId]] = set()
@@ -49,6 +52,7 @@ class Halts:
         It may be called only once the engines run.
         """
         emit(logger, Event.REPLICA_HALTED, shard=shard, replica=replica, reason=reason)
+        self._tell(ReplicaHalted(shard, replica, reason))
         self._by_shard[shard] = HaltedReplica(replica, directory.incarnation, reason)
         directory.record_faults_soon()
 

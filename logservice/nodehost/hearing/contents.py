@@ -59,9 +59,12 @@ def contradicts(message: AppendEntries, raft: Raft) -> bool:
     committed the entry sends that. The message is dropped and the sender stays believed: the others
     may follow it for long, and without it this replica would have no leader. The check is cheap for
     what is sent normally, which lies above the commit index.
+
+    A message of an older term contradicts nothing. Its sender was paused or cut off, and has yet to
+    learn that others were committed in place of what it had under way. The core tells it the term.
     """
     committed = raft.commit
-    if message.prev_index >= committed:
+    if message.term < raft.term or message.prev_index >= committed:
         return False
     if raft.term_of(message.prev_index) not in (None, message.prev_term):
         return True

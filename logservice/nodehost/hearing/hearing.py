@@ -90,6 +90,8 @@ class Hearing:
         self._on_claim = on_claim
         self._election_s = election_timeout_s
         self._budget = TermBudget(election_timeout_s)
+        self._doubt_s: float | None = None
+        """Since when members say that they lead while none is believed."""
 
     def hear(self, peer: PeerIdentity, message: Message) -> Message | None:
         """What the core gets for `message` of `peer`: the message, or a harmless one that raises
@@ -115,13 +117,22 @@ class Hearing:
             return self._of_a_newer_term(store, message)
         return self._checked(store, message)
 
+    def follows(self, peer: PeerIdentity, message: Message) -> bool:
+        """Whether `message` is of the member that is believed to lead in its term."""
+        member = self.members.get(message.sender)
+        believed = self.leadership.believes(message.term, message.sender)
+        return believed and member is not None and peer.may_speak_for(member)
+
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> Message | None:
         """`voter` stands behind `claimant`, which says that it leads `term`. The answer is the
         claimant's message that waited for this and is heard now, if there is one.
         """
         waited = self.leadership.vouched(term, claimant, voter)
         store = self.members.store_of(claimant)
-        return self._checked(store, waited) if waited is not None and store is not None else None
+        if waited is None or store is None:
+            return None
+        self._doubt_s = None
+        return self._checked(store, waited)
 
     def rejected(self, sender: ReplicaId, rejected: MessageRejected) -> None:
         """The core refused what was heard."""
@@ -141,16 +152,29 @@ class Hearing:
         now_s = self._clock.monotonic()
         claim = self.leadership.claim(message, now_s)
         if claim is None:
+            self._doubt_s = None
             return self._checked(store, message)
         self._refuse(store, Refusal.UNPROVEN, f"nobody vouches for {sender} in term {term} yet")
         if now_s - claim.asked_s >= bounds.VOUCH_ASK_ELECTIONS * self._election_s:
             claim.asked_s = now_s
             self._on_claim(sender, claim)
         if now_s - claim.since_s > self._election_s:
+            self._refuse(store, Refusal.NOT_LEADER, f"nobody vouches for {sender} in term {term}")
+        if self._doubts(now_s) or now_s - claim.since_s > self._election_s:
             # The membership here may be too old to know who voted.
             self._on_stranger(self._shard)
-            self._refuse(store, Refusal.NOT_LEADER, f"nobody vouches for {sender} in term {term}")
         return None
+
+    def _doubts(self, now_s: float) -> bool:
+        """Whether members have said for an election timeout that they lead, and nobody could be
+        believed. One claim seldom lasts as long: whoever is not followed steps down and claims the
+        next term.
+        """
+        if self._raft.hears_leader:
+            self._doubt_s = None
+        elif self._doubt_s is None:
+            self._doubt_s = now_s
+        return self._doubt_s is not None and now_s - self._doubt_s > self._election_s
 
     def _of_a_newer_term(self, store: StoreId, message: Message) -> Message | None:
         raft = self._raft
@@ -161,9 +185,14 @@ class Hearing:
                     return message
                 self._refuse(store, Refusal.TRANSFER, f"a campaign for {message.term} by nobody")
                 message = replace(message, transfer=False)
-            if raft.hears_leader or message.pre:
-                # The core does not look at it, or it asks about a term that nobody is in.
-                return message
+            if raft.hears_leader:
+                return message  # the core does not look at it
+            if message.pre:
+                # It asks about a term that nobody is in, and raises none. It is answered when the
+                # campaign behind it would be heard. Otherwise the candidate would campaign unheard,
+                # and its term would run away from the others' (short seed 501618 of tree bc94430).
+                # To ask too early is honest, so it is no refusal.
+                return message if self._budget.allows(message.sender, now_s, led=False) else None
         elif isinstance(message, VoteResponse) and message.pre and not message.reject:
             return message  # the answer to such a question
         if not self._budget.spend(message.sender, now_s, led=raft.hears_leader):

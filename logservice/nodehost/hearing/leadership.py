@@ -2,15 +2,21 @@
 
 Theory of operation. What a leader says is taken without asking anybody else: entries, commit
 indexes, whole snapshots. So a replica first wants to know that the sender *was elected*: that a
-majority of the voters (in both halves of a joint membership) stands behind it. The sender stands
-behind itself, and this replica does if it gave the sender its vote. The others are asked
-(`vouching`): a voter vouches for the member that has its vote of that term, durably, or that it
-follows in that term after the same check. In a shard of three the vote of a follower is all that is
-needed, and nobody is asked.
+majority of the voters stands behind it. The sender stands behind itself, and this replica does if
+it gave the sender its vote. The others are asked (`vouching`): a voter vouches for the member that
+has its vote of that term, durably, or that it follows in that term after the same check. In a shard
+of three the vote of a follower is all that is needed, and nobody is asked.
 
 A member that is believed once is believed for the whole term, which two comparisons tell. While the
 others are asked, the newest small message of the claimant waits, so that a new leader's first entry
 costs one round trip and not a heartbeat.
+
+A joint membership is in force here while the leader may be a step behind it or a step ahead of it:
+it was elected by a majority of the outgoing voters, because it has not applied the joint entry yet,
+or by one of the incoming voters, because it has applied the next entry already. So a majority of
+either half is enough. Asking for both makes a shard stand still whose leader crashed between the
+two entries (short seed 501159 of tree bc94430): the only voter that lives beside the candidate has
+a joint membership, and the voters that left are gone for good.
 
 INV-HEAR-4: a member that was not elected cannot, by what it says, bring an entry into this log,
 move its commit index, or have a snapshot taken. By induction: the first honest replica that follows
@@ -135,7 +141,7 @@ class Leadership:
 
 def _majority(membership: Membership, behind: Collection[ReplicaId]) -> bool:
     halves = [membership.voters, *([membership.outgoing] if membership.joint else [])]
-    return all(2 * sum(one in behind for one in half) > len(half) for half in halves)
+    return any(2 * sum(one in behind for one in half) > len(half) for half in halves)
 
 
 def _keep(claim: Claim, message: Message) -> None:

@@ -10,7 +10,8 @@ While a leader is heard of (or this replica leads) the wait begins with many ele
 grows to more, so that one member costs a shard a bounded number of elections an hour. While there
 is no leader, terms must be able to move, because an election that split needs the next term. Then a
 wait of a few election timeouts lets the others finish an election in between; a member that
-campaigns without pause would never let them.
+campaigns without pause would never let them. During such a wait its pre-votes are not answered
+either (`allows`), so an honest candidate keeps its term and asks again.
 
 INV-HEAR-2: by a message that nobody else confirms a term rises by at most TERM_STEP at a time. From
 the first term to the largest number there are 2^42 such steps, which the waits make longer than any
@@ -43,18 +44,25 @@ class TermBudget:
 
     def spend(self, sender: ReplicaId, now_s: float, *, led: bool) -> bool:
         """Whether a message of `sender` may raise the term now; if so the rise is counted."""
+        if not self.allows(sender, now_s, led=led):
+            return False
         spent = self._spent.get(sender)
         if spent is None:
             self._spent[sender] = _Spent(now_s, 0)
             return True
         quiet = (now_s - spent.at_s) / self._election_s
-        if quiet < _wait(spent.doublings, led=led):
-            return False
         forgiven = int(quiet / bounds.TERM_WAIT_ELECTIONS_MAX)
         top = bounds.TERM_WAIT_ELECTIONS_MAX.bit_length() - 1
         spent.doublings = min(max(0, spent.doublings - forgiven) + 1, top)
         spent.at_s = now_s
         return True
+
+    def allows(self, sender: ReplicaId, now_s: float, *, led: bool) -> bool:
+        """Whether `spend` would say yes."""
+        spent = self._spent.get(sender)
+        if spent is None:
+            return True
+        return (now_s - spent.at_s) / self._election_s >= _wait(spent.doublings, led=led)
 
 
 def _wait(doublings: int, *, led: bool) -> int:

@@ -18,7 +18,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader, PermissionDenied
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    NotLeader,
+    NotReady,
+    PermissionDenied,
+)
 
 from logservice.ids import ShardId, StoreId
 from logservice.nodehost.peers.question import Asker, Question
@@ -102,12 +108,23 @@ class PeerRequests:
     # --- asking -----------------------------------------------------------------------------------
 
     async def ask(self, target: str, question: Question[Q, A], asked: Q, timeout_s: float) -> A:
-        """Ask another store, or this one without the network. See `Transport.request`."""
+        """Ask another store, or this one without the network. See `Transport.request`.
+
+        Raises NotReady{method} when the program there is older and does not know the question.
+        """
         body = question.encode(asked)
         if target == self._identity.store_id:
             answer = await self.serve(self._identity, question.method, body)
         else:
-            answer = await self._transport.request(target, question.method, body, timeout_s)
+            try:
+                answer = await self._transport.request(target, question.method, body, timeout_s)
+            except InvalidArgument as error:
+                if error.metadata.get("field") != "method":
+                    raise
+                raise NotReady(
+                    f"the program of {target} does not know the question {question.method} yet",
+                    method=question.method,
+                ) from error
         return question.decode_answer(answer, asked)
 
     # --- answering --------------------------------------------------------------------------------

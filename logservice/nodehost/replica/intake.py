@@ -17,6 +17,12 @@ sessions that are opened for appends. Every other command waits. The refusal spe
 alone. The block that is stuck may be that of an earlier attempt: a caller who repeats a sequence
 knows that the earlier attempt ended with an unknown outcome, and says so.
 
+A drain takes INTAKE_TURN_BYTES at most; with more waiting the replica has its next turn behind the
+other shards, so that a disk's queue (`write_queue`) has writes to choose from.
+
+What a limited log appends is paid for here (`pace`). While nothing may be taken, appends keep their
+order and commands go past them.
+
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
 
@@ -47,10 +53,12 @@ from logservice.envelope import (
 )
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId
 from logservice.invariants import InvariantViolation, invariant
+from logservice.nodehost.replica.pace import Pace
 from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing, Raft
 from logservice.raft.errors import ProposalDropped
+from logservice.raft.ready import Role
 from logservice.rsm.admission import Admission, Admit, Refuse
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.commands import opens_session
@@ -96,6 +104,7 @@ class Intake:
         raft: Raft,
         admission: Admission | None,
         book: PendingBook,
+        pace: Pace,
         *,
         origin: int,
         count_max: int,
@@ -105,6 +114,11 @@ class Intake:
         self._raft = raft
         self._admission = admission
         self._book = book
+        self._pace = pace
+        self.paced = False
+        """Whether appends wait for the limits of the log."""
+        self.turn_over = False
+        """Whether more waits, and the other shards have their turn first."""
         self._origin = origin
         self._number = 0
         self._count_max = count_max
@@ -113,6 +127,8 @@ class Intake:
         self.waiting: deque[Waiting] = deque()
         """The requests that are neither in the log nor on their way to another store."""
         self._waiting_bytes = 0
+        self._waiting_records = 0
+        self._waiting_commands = 0
         self._away = 0
         self._away_bytes = 0
         self._admission_term = -1
@@ -138,7 +154,11 @@ class Intake:
             or self._waiting_bytes + self._away_bytes + self._book.bytes + size > self._bytes_max
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
-        self.waiting.append(
+        if append is not None and self._pace.limited and self._raft.role is Role.LEADER:
+            wait_s = self._pace.refuse_after_s(self._waiting_bytes, self._waiting_records)
+            if wait_s:
+                raise _over_limit(wait_s)
+        self._waits(
             Waiting(
                 Pending(future, deadline_s, size),
                 append,
@@ -148,7 +168,17 @@ class Intake:
                 trace.current.get(),
             )
         )
-        self._waiting_bytes += size
+
+    def _waits(self, item: Waiting, *, first: bool = False) -> None:
+        (self.waiting.appendleft if first else self.waiting.append)(item)
+        self._count(item, 1)
+
+    def _count(self, item: Waiting, sign: int) -> None:
+        self._waiting_bytes += sign * item.pending.size
+        if item.append is not None:
+            self._waiting_records += sign * item.append.record_count
+        else:
+            self._waiting_commands += sign
 
     def forward_all(self) -> list[Waiting]:
         """Remove and return what waits, to be forwarded. Each request counts here until
@@ -167,8 +197,7 @@ class Intake:
 
     def put_back(self, item: Waiting) -> None:
         """A forwarded request surely did not reach a leader; it waits for the next one."""
-        self.waiting.append(item)
-        self._waiting_bytes += item.pending.size
+        self._waits(item)
 
     def drain(self, now: Proposing, applied: int, *, ready: bool) -> None:
         """Leader only: move what waits into the log, as far as bounds and parked requests allow.
@@ -191,15 +220,25 @@ class Intake:
                 item.park_until = 0
         batch = _Batch(now.next_lsn, now.last_index)
         parked: list[Waiting] = []
+        kept: list[Waiting] = []
+        self.paced, limited = False, self._pace.limited
         behind: set[SessionId] = set()
-        room = _DEPTH_BYTES_MAX - now.uncommitted_bytes
+        depth = _DEPTH_BYTES_MAX - now.uncommitted_bytes
+        room = min(depth, bounds.INTAKE_TURN_BYTES)
         disk_room = block_room and block_room - now.uncommitted_bytes
         while self.waiting and room > 0:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
                 break  # the disks take no more at a time: what is on its way goes first
+            if limited and item.append is not None and (self.paced or self._pace.wait_s() > 0):
+                self.paced = True
+                if not self._waiting_commands:
+                    break
+                kept.append(self.waiting.popleft())
+                self._count(item, -1)
+                continue
             self.waiting.popleft()
-            self._waiting_bytes -= item.pending.size
+            self._count(item, -1)
             if item.pending.future.done():
                 continue
             if now.closed and self._refused_on_closed_disks(item, batch.next_lsn):
@@ -213,17 +252,23 @@ class Intake:
                     disk_room -= item.pending.size
                     if disk_room < 0:
                         invariant(False, "INV-ROOM-1", room=block_room, short=-disk_room)
-            if session and parked and parked[-1] is item:
+                    if limited:
+                        self._pace.take(len(item.append.block), item.append.record_count)
+            if not parked or parked[-1] is not item:
+                continue
+            kept.append(item)
+            if session:
                 # While this sequence is not in the log, admission would take the next one of its
                 # session for a gap. This one may wait for more entries than admission asked for.
                 behind.add(session)
+        self.turn_over = room <= 0 and depth > bounds.INTAKE_TURN_BYTES and bool(self.waiting)
         try:
             self._propose(batch)
         finally:
-            for item in reversed(parked):
+            for item in parked:
                 item.park_until = max(item.park_until, self._raft.last_index)
-                self.waiting.appendleft(item)
-                self._waiting_bytes += item.pending.size
+            for item in reversed(kept):
+                self._waits(item, first=True)
 
     def _worth_waiting(self, unapplied: int) -> bool:
         """Whether requests should wait for the unapplied entries, and then share one entry.
@@ -237,11 +282,13 @@ class Intake:
         """Answer requests whose deadline passed: never proposed, so definitely not applied."""
         for item in self.waiting:
             if item.pending.deadline_s <= now_s:
-                item.pending.fail(NotReady("no leader took the request in time"))
+                held = self.paced and item.append is not None and self._raft.role is Role.LEADER
+                late = _over_limit(self._pace.wait_s()) if held else None
+                item.pending.fail(late or NotReady("no leader took the request in time"))
         if any(item.pending.future.done() for item in self.waiting):
-            live = [item for item in self.waiting if not item.pending.future.done()]
-            self.waiting = deque(live)
-            self._waiting_bytes = sum(item.pending.size for item in live)
+            for item in self._take_all():
+                if not item.pending.future.done():
+                    self._waits(item)
 
     def fail_all(self, error: LogServiceError) -> None:
         """The replica stops: nothing here was proposed."""
@@ -266,7 +313,8 @@ class Intake:
     def _take_all(self) -> list[Waiting]:
         taken = list(self.waiting)
         self.waiting.clear()
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._waiting_records = self._waiting_commands = 0
+        self.paced = False
         return taken
 
     def _take(self, item: Waiting, batch: _Batch, parked: list[Waiting]) -> bool:
@@ -389,6 +437,10 @@ class Intake:
             if lsn != first_lsn:
                 invariant(False, "INV-INTAKE-1", index=index, lsn=lsn, admitted=first_lsn)
             self._book.register(index, term, items)
+
+
+def _over_limit(wait_s: float) -> Busy:
+    return Busy("the log's limit is used up", retry_after_ms=max(1, round(wait_s * 1000)))
 
 
 class _Batch:

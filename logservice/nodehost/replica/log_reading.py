@@ -59,12 +59,15 @@ class LogRun:
 
 @value
 class LogSlice:
-    """Consecutive runs. `next_lsn` is where to go on; at the tail it is the LSN asked for."""
+    """Consecutive runs. `next_lsn` is where to go on; at the tail it is the LSN asked for.
+    `end_lsn`: of a closed log, the LSN behind its last record; 0 while it is open.
+    """
 
     runs: tuple[LogRun, ...]
     next_lsn: Lsn
     first_lsn: Lsn
     applied_lsn: Lsn
+    end_lsn: Lsn = Lsn(0)
 
 
 async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
@@ -120,7 +123,8 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         raise ShardNotFound("the shard holds no records", shard=replica.shard)
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
-    first_lsn, next_lsn = _readable_from(replica, lsn), rsm.state.next_lsn
+    first_lsn, next_lsn = _readable_from(replica, lsn), rsm.state.end_lsn
+    end_lsn = rsm.state.closed_lsn
     # While this waits for the disk, more is applied. The answer is as of now: it stops where it
     # says the tail is, and its bounds are of one moment, or readers would see time go back.
     beyond = Index(replica.applied + 1)
@@ -153,7 +157,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
             if end <= lsn:
                 continue
             if runs and size + len(run.block) > max_bytes:
-                return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+                return LogSlice(tuple(runs), position, first_lsn, applied_lsn, end_lsn)
             invariant(
                 run.first_lsn == position or (not runs and run.first_lsn < lsn),
                 "INV-READ-1",
@@ -167,7 +171,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         after = Index(entries[-1].index + 1)
         if after < high and log.payload_bytes(after) - _BESIDE_BLOCK_BYTES > max_bytes - size:
             break  # the next entry would be read in vain
-    return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+    return LogSlice(tuple(runs), position, first_lsn, applied_lsn, end_lsn)
 
 
 def _readable_from(replica: Replica, lsn: Lsn) -> Lsn:

@@ -153,13 +153,13 @@ class LsnWaiters:
         except TimeoutError:
             return False
 
-    def applied(self, next_lsn: Lsn) -> None:
-        """Everything below `next_lsn` is applied."""
+    def applied(self, next_lsn: Lsn, *, ended: bool = False) -> None:
+        """Everything below `next_lsn` is applied; `ended`: and nothing ever follows."""
         waiting = []
         for lsn, future in self.waiting:
             if future.done():
                 continue
-            if lsn < next_lsn:
+            if ended or lsn < next_lsn:
                 future.set_result(True)
             else:
                 waiting.append((lsn, future))

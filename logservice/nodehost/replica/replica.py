@@ -43,24 +43,37 @@ from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    NO_REPLICA,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
 from logservice.invariants import InvariantViolation, invariant
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.read.entry_read import Fetch
 from logservice.membership import Membership
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.disks.engine import Write
 from logservice.nodehost.disks.fetching import start_fetch
+from logservice.nodehost.disks.write_queue import Write
 from logservice.nodehost.hearing.hearing import Hearing
 from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.listeners import HostEvent, LogCompacted, SnapshotRecovered
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica.applying import Applying
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.log_reader import LogReader
+from logservice.nodehost.replica.pace import LimitTable, Pace
 from logservice.nodehost.replica.pending import Pending, PendingBook
+from logservice.nodehost.replica.preparation import Preparation
 from logservice.nodehost.replica.reads import LsnWaiters, ReadBook
 from logservice.nodehost.replica.start import ReplicaStart
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -68,13 +81,14 @@ from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.core import Raft
 from logservice.raft.errors import MessageRejected, ProposalDropped
 from logservice.raft.membership.change import ChangeReason
-from logservice.raft.messages import Message
+from logservice.raft.messages import InstallSnapshot, Message
 from logservice.raft.ready import Ready, Role
 from logservice.raft.tracker.progress import ProgressState
 from logservice.rsm import commands
 from logservice.rsm.admission import Admission
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
+from logservice.service_hold import is_service_hold
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 from logservice.value import value
@@ -120,6 +134,12 @@ class ReplicaHost(Protocol):
     vouching: Vouching
     """It asks the voters whether they stand behind a member that says that it leads."""
     clock: Clock
+    limits: LimitTable
+    """What logs may take of their stores."""
+
+    def tell(self, event: HostEvent) -> None:
+        """Something has happened; see `listeners`."""
+        ...
 
     def woke(self, replica: Replica) -> None:
         """`replica` was not ticked, and something concerns it."""
@@ -141,9 +161,16 @@ class ReplicaHost(Protocol):
         """Another membership is in force at `replica`."""
         ...
 
+    def applying(self, replica: Replica, *, changed: bool) -> None:
+        """`replica` is stuck, or `changed`: it has just got stuck, or goes on."""
+        ...
+
 
 class Replica:
     """One replica of one shard on this store."""
+
+    _redundancy = ((-1, Term(0)), (0, 0))
+    """The tick and term of the newest count of healthy voters, and the count."""
 
     def __init__(
         self,
@@ -170,6 +197,7 @@ class Replica:
         self.state_machine = state_machine
         self.log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
         """The state machine when this is a log shard."""
+        self._preparation = Preparation(state_machine)
         self._host = host
         self._on_halt = on_halt
         self._options = options
@@ -190,15 +218,8 @@ class Replica:
         self.book = PendingBook()
         self.reads = ReadBook(identity.boot_id, options.pending_reads_max)
         self.admission = Admission(self.log_rsm) if self.log_rsm is not None else None
-        self.intake = Intake(
-            self.raft,
-            self.admission,
-            self.book,
-            origin=identity.boot_id,
-            count_max=options.pending_proposals_max,
-            bytes_max=options.pending_proposal_bytes_max,
-            entry_bytes_target=options.entry_bytes_target,
-        )
+        self.pace = Pace(host.limits, host.clock, shard)
+        self.intake = self._make_intake(identity.boot_id)
         self._last_state = start.hard_state
         self._unwritten_state: HardState | None = None
         self._unpersisted_votes = 0
@@ -209,6 +230,7 @@ class Replica:
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters = LsnWaiters()
         self.hearing = self._make_hearing(start)
+        self.applying = Applying(int(options.apply_stuck_s * 1000 / options.tick_ms))
         self.stopped = False
         self.damaged = bool(start.log.faulty)
         """Whether its log was found damaged; then its next step, a tick at the latest, halts it.
@@ -217,6 +239,18 @@ class Replica:
         """Whether it is told of time. A new replica is not, until it is first activated;
         `quiesce.Quiescence` alone changes this."""
         self._quiesced_info: ReplicaInfo | None = None
+
+    def _make_intake(self, origin: int) -> Intake:
+        return Intake(
+            self.raft,
+            self.admission,
+            self.book,
+            self.pace,
+            origin=origin,
+            count_max=self._options.pending_proposals_max,
+            bytes_max=self._options.pending_proposal_bytes_max,
+            entry_bytes_target=self._options.entry_bytes_target,
+        )
 
     def _make_hearing(self, start: ReplicaStart) -> Hearing:
         host, bootstrap = self._host, start.log.bootstrap
@@ -279,7 +313,12 @@ class Replica:
 
     def hear(self, peer: PeerIdentity, message: Message) -> None:
         """A peer sent a message; one that is not believed, or that the core refuses, is dropped."""
-        self._step(functools.partial(self.hearing.hear, peer, message))
+        heard = functools.partial(self.hearing.hear, peer, message)
+        if isinstance(message, InstallSnapshot) and message.snapshot.index > self.raft.commit:
+            step = functools.partial(self._step, heard)
+            if self.hearing.follows(peer, message) and self._preparation.before(message, step):
+                return
+        self._step(heard)
 
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> None:
         """`voter` stands behind `claimant`, which says that it leads `term`."""
@@ -362,12 +401,19 @@ class Replica:
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
             or self.raft.has_ready()
+            or (self.intake.paced and self.intake.waiting)
         ):
             self.activate()
         if self._ticks % self._snapshot_retry_ticks == 0 and self.raft.role is Role.LEADER:
             self._retry_snapshots()
         if self._ticks % _EXPIRE_TICKS == 0:
             self.expire(now_s)
+            self._watch_applying()
+
+    def _watch_applying(self) -> None:
+        changed = self.applying.look(self._ticks, self.raft.appliable, self.applied)
+        if changed or self.applying.stuck:
+            self._host.applying(self, changed=changed)
 
     def expire(self, now_s: float) -> None:
         """Answer everybody whose deadline has passed."""
@@ -437,12 +483,15 @@ class Replica:
         self.activate()
 
     async def wait_lsn(self, lsn: Lsn, timeout_s: float) -> bool:
-        """Wait until a record with `lsn` is applied; False when the time passed or the replica
-        stopped.
+        """Wait until a record with `lsn` is applied, or none will ever be, because the log is
+        closed; False when the time passed or the replica stopped.
         """
         if self.log_rsm is None:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
-        return await self._lsn_waiters.wait(lsn, self.log_rsm.state.next_lsn, timeout_s)
+        state = self.log_rsm.state
+        if state.closed_index:
+            return True
+        return await self._lsn_waiters.wait(lsn, state.next_lsn, timeout_s)
 
     # --- the pass --------------------------------------------------------------------------------
 
@@ -474,6 +523,8 @@ class Replica:
     def _gather(self) -> Write | None:
         if self.intake.waiting and (now := self.raft.proposing()) is not None:
             self.intake.drain(now, self.applied, ready=self.applied_term == now.term)
+            if self.intake.turn_over:
+                self.activate()
         if self.reads.waiting:
             self.reads.begin_round(self._ask_read_index, self._ticks)
         accepted: list[_Accepted] = []
@@ -491,9 +542,11 @@ class Replica:
         if not accepted:
             return None
         return Write(
+            self.shard,
             [item.update for item in accepted if item.update is not None],
             any(item.sync for item in accepted),
             functools.partial(self._durable, accepted),
+            self.pace.weight,
         )
 
     def _accept(self, ready: Ready) -> _Accepted:
@@ -633,6 +686,7 @@ class Replica:
         self.book.skipped(snapshot.index)
         self.reads.applied(self.applied)
         self._wake_lsn_waiters()
+        self._host.tell(SnapshotRecovered(self.shard, self.replica_id, snapshot.index))
         self._membership_changed()
 
     def _membership_changed(self) -> None:
@@ -641,7 +695,8 @@ class Replica:
 
     def _wake_lsn_waiters(self) -> None:
         if self.log_rsm is not None:
-            self._lsn_waiters.applied(self.log_rsm.state.next_lsn)
+            state = self.log_rsm.state
+            self._lsn_waiters.applied(state.next_lsn, ended=bool(state.closed_index))
 
     # --- roles -----------------------------------------------------------------------------------
 
@@ -680,6 +735,17 @@ class Replica:
             self.state_machine.save_snapshot(),
         )
 
+    async def applied_in_slices(self) -> Snapshot:
+        """`applied_snapshot` as of the call; other work runs meanwhile when the state is large."""
+        slices = self.state_machine.save_in_slices()
+        applied, term, membership = self.applied, self.applied_term, self.raft.membership
+        next_lsn = self.reader.next_lsn(applied)
+        state = [next(slices)]
+        for piece in slices:
+            state.append(piece)
+            await asyncio.sleep(0)
+        return Snapshot(applied, term, next_lsn, membership, b"".join(state))
+
     def info(self) -> ReplicaInfo:
         """See `ReplicaInfo`. A quiesced replica gives the same object until something changes:
         thousands of replicas are asked every second.
@@ -709,12 +775,27 @@ class Replica:
             committed_index=self.raft.commit,
             applied_index=self.applied,
             first_lsn=self.first_lsn,
-            applied_lsn=Lsn(rsm.state.next_lsn - 1) if rsm is not None else Lsn(0),
+            applied_lsn=Lsn(rsm.state.end_lsn - 1) if rsm is not None else Lsn(0),
             truncated_lsn=truncated,
             match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
             recently_active=tuple(sorted(r for r, p in status.progress.items() if p.active)),
             halted="",
             quiesced=self.raft.quiesced,
+            closed_index=rsm.state.closed_index if rsm is not None else Index(0),
+            closed_lsn=rsm.state.closed_lsn if rsm is not None else Lsn(0),
+            holds=len(rsm.state.holds) if rsm is not None else 0,
+            stuck=self.applying.stuck,
+            max_bytes_per_s=self.pace.limits.max_bytes_per_s,
+            max_records_per_s=self.pace.limits.max_records_per_s,
+            appends_delayed=self.pace.delayed,
+            requested_lsn=rsm.state.requested_lsn if rsm is not None else Lsn(0),
+            service_holds=tuple(
+                (name, hold.lsn)
+                for name, hold in sorted(rsm.state.holds.items())
+                if is_service_hold(name)
+            )
+            if rsm is not None and rsm.state.holds and self.raft.role is Role.LEADER
+            else (),
         )
 
     async def install_snapshot(self, snapshot: Snapshot, truncation_lsn: Lsn) -> None:
@@ -732,16 +813,27 @@ class Replica:
             return
         installed = InstalledSnapshot(snapshot, truncation_lsn)
         update = Update(self.shard, self.replica_id, snapshot=installed)
-        await self.directory.engine.commit([update])
+        await self.directory.engine.commit(self.shard, [update])
+        self._host.tell(LogCompacted(self.shard, self.replica_id, snapshot.index))
         self.changed()
 
     def changed(self) -> None:
-        """It wakes up, or its log was compacted: forget what `info` said."""
+        """It wakes up, its log was compacted, or its limits changed: forget what `info` said."""
         self._quiesced_info = None
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
         """The store that a member of the shard lives on, as far as it is known here."""
         return self.hearing.members.store_of(member)
+
+    @property
+    def redundancy(self) -> tuple[int, int]:
+        """See `Raft.redundancy`; of the present tick, because every ack says it."""
+        if self.raft.role is not Role.LEADER:
+            return (0, 0)
+        at = (self._ticks, self.raft.term)
+        if self._redundancy[0] != at:
+            self._redundancy = (at, self.raft.redundancy)
+        return self._redundancy[1]
 
     @property
     def leader_store(self) -> StoreId | None:
@@ -753,9 +845,7 @@ class Replica:
     def log_bounds(self) -> tuple[Lsn, Lsn]:
         """First readable and newest applied LSN of a log shard; cheap, for every response."""
         rsm = self.log_rsm
-        return (
-            (self.first_lsn, Lsn(rsm.state.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
-        )
+        return (self.first_lsn, Lsn(rsm.state.end_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
 
     @property
     def first_lsn(self) -> Lsn:
@@ -773,4 +863,5 @@ class Replica:
         self.reads.fail_all(NotReady("the replica stopped"))
         self.intake.fail_all(NotReady("the replica stopped"))
         self._lsn_waiters.stop()
+        self._preparation.stop()
         self.state_machine.close()

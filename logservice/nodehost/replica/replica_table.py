@@ -4,6 +4,10 @@ Here replicas are started, stopped, removed, halted and looked up. A replica liv
 directory (`disks.directories`). It runs while its log can be trusted and its disk works; otherwise
 it is noted among the halted ones (`disks.halts`), and HAKeeper is told.
 
+INV-HOST-4: once this process has heard that a log is deleted, no replica of it begins here. The
+removal of each is durable, so none begins after a restart either. A replica starts from its own
+records: only such a removal or such a word stops it, and the lack of either never does.
+
 INV-HOST-1: at most one replica of a shard runs on a store. A peer that speaks for a replica of
 another store or incarnation than the membership says is not heard (`hearing`).
 """
@@ -14,7 +18,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from logservice_wire.errors import Halted, InvalidArgument, NotReady, ShardExists, ShardNotFound
+from logservice_wire.errors import (
+    Halted,
+    InvalidArgument,
+    NotReady,
+    ShardDeleted,
+    ShardExists,
+    ShardNotFound,
+)
 
 from logservice.events import Event, emit
 from logservice.hard_state import HardState
@@ -27,6 +38,7 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.engine import Engine
 from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.listeners import ReplicaRemoved, ReplicaStarted, ReplicaStopped
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica, ReplicaHost
@@ -38,15 +50,18 @@ logger = logging.getLogger(__name__)
 
 
 class _Running(dict[ShardId, Replica]):
-    """The replicas that run, by shard. To look up a shard without one raises Halted or
-    ShardNotFound.
+    """The replicas that run, by shard. To look up a shard without one raises Halted, ShardNotFound
+    or ShardDeleted. buried: shards of which this process heard that they are deleted.
     """
 
     def __init__(self, halts: Halts) -> None:
         super().__init__()
         self._halts = halts
+        self.buried: set[ShardId] = set()
 
     def __missing__(self, shard: ShardId) -> Replica:
+        if shard in self.buried:
+            raise ShardDeleted(f"shard {shard} was deleted", shard=shard)
         self._halts.check(shard)
         raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
 
@@ -55,7 +70,8 @@ class ReplicaTable:
     """See the module's text. There is one per NodeHost, on its loop thread."""
 
     running: Mapping[ShardId, Replica]
-    """The replicas that run. `running[shard]` raises ShardNotFound, or Halted, when there is none.
+    """The replicas that run. `running[shard]` raises ShardNotFound, Halted or ShardDeleted when
+    there is none.
     """
 
     def __init__(
@@ -149,10 +165,10 @@ class ReplicaTable:
         if engine.owes(shard, replica_id):
             # It was stopped with a write on its way. The log does not show it yet, and whoever
             # starts from the log as it is has forgotten a vote or an entry that gets durable.
-            await engine.commit([])
+            await engine.commit(shard, [])
         if directory.logdb.log(shard, replica_id).bootstrap is None:
             update = first_update(shard, replica_id, membership, join=join)
-            await engine.commit([update])
+            await engine.commit(shard, [update])
         self._check_startable(shard, replica_id, directory.incarnation)
         if shard in self._running:
             return
@@ -169,6 +185,7 @@ class ReplicaTable:
             replica.stop()
             self._quiescence.forget(replica)
             self._engine(replica.directory).deactivate(replica)
+            self._host.tell(ReplicaStopped(shard, replica.replica_id))
 
     async def remove(self, shard: ShardId, replica_id: ReplicaId) -> None:
         """Stop the replica if it runs, and forget its data, durably and for ever."""
@@ -187,13 +204,23 @@ class ReplicaTable:
             # ask under two ids), and it goes on when one of them is cancelled.
             key = (shard, replica_id)
             if key not in self._removing:
-                tombstone = self._engine(directory).commit([Update(shard, replica_id, remove=True)])
+                tombstone = self._entomb(self._engine(directory), shard, replica_id)
                 self._removing[key] = asyncio.get_running_loop().create_task(tombstone)
             await asyncio.shield(self._removing[key])
         self.halts.forget(shard, replica_id)
         await directory.drop_exports(shard, replica_id)
 
+    async def _entomb(self, engine: Engine, shard: ShardId, replica_id: ReplicaId) -> None:
+        await engine.commit(shard, [Update(shard, replica_id, remove=True)])
+        self._host.tell(ReplicaRemoved(shard, replica_id))
+
+    def bury(self, shard: ShardId) -> None:
+        """The log is deleted (INV-HOST-4): nothing of it begins here any more."""
+        self._running.buried.add(shard)
+
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        if shard in self._running.buried:
+            raise ShardDeleted(f"shard {shard} was deleted", shard=shard)
         # The id is refused already while its tombstone is on the way to the disk: a replica that
         # starts then would lose its log while it runs. The tombstone gets there, or this process
         # stops.
@@ -244,6 +271,7 @@ class ReplicaTable:
         self.halts.forget(shard)
         replica.set_room()
         replica.activate()
+        self._host.tell(ReplicaStarted(shard, replica_id))
 
     # --- what cannot be trusted -------------------------------------------------------------------
 
@@ -319,7 +347,7 @@ class ReplicaTable:
             damaged_from = update.repair.damaged_from
             await directory.forget_exports(update.shard, update.replica, damaged_from)
         self._check_not_removed(update.shard, update.replica)
-        await self._engine(directory).commit([update])
+        await self._engine(directory).commit(update.shard, [update])
 
     def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:
         """Run a replica again whose log is whole."""

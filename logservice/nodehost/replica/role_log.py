@@ -1,8 +1,10 @@
-"""RoleLog: logs one line when a replica here begins or ends to lead, or its membership changes.
+"""RoleLog: logs one line when a replica here begins or ends to lead, when its membership changes,
+and when it gets stuck or goes on.
 
-The core reports every change of role; most of them interest nobody (a follower that asks for
-pre-votes). Only the store that leads, or led until now, writes a line, so a cluster logs one line
-per change and not one per replica. No term and no membership is logged twice.
+It is the host's own listener (`nodehost.listeners`). Every change of role is told; most of them
+interest nobody who reads the log (a follower that asks for pre-votes). Only the store that leads,
+or led until now, writes a line, so a cluster logs one line per change and not one per replica. No
+term and no membership is logged twice.
 """
 
 from __future__ import annotations
@@ -11,7 +13,12 @@ import logging
 
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId, Term
-from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.listeners import (
+    ApplyingChanged,
+    HostEvent,
+    MembershipChanged,
+    RoleChanged,
+)
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)
@@ -25,37 +32,48 @@ class RoleLog:
         self._leading: dict[ShardId, tuple[ReplicaId, Term]] = {}
         self._epochs: dict[ShardId, Index] = {}
 
-    def role_changed(self, replica: Replica) -> None:
-        """The role of `replica` may have changed: log it if it leads, or led until now."""
-        shard, raft = replica.shard, replica.raft
-        term = raft.term
-        if raft.role is Role.LEADER:
-            now = (replica.replica_id, term)
-            if self._leading.get(shard) != now:
-                self._leading[shard] = now
-                self._epochs.setdefault(shard, raft.membership.change_epoch)
-                emit(logger, Event.LEADER_HERE, shard=shard, replica=replica.replica_id, term=term)
+    def told(self, event: HostEvent) -> None:
+        """See `nodehost.listeners.Listener`."""
+        if isinstance(event, RoleChanged):
+            self._role(event)
+        elif isinstance(event, MembershipChanged):
+            self._membership(event)
+        elif isinstance(event, ApplyingChanged):
+            emit(
+                logger,
+                Event.REPLICA_STUCK if event.stuck else Event.REPLICA_GOES_ON,
+                shard=event.shard,
+                replica=event.replica,
+                applied=event.applied,
+                committed=event.committed,
+            )
+
+    def _role(self, event: RoleChanged) -> None:
+        shard, replica, term = event.shard, event.replica, event.term
+        if event.role is Role.LEADER:
+            if self._leading.get(shard) != (replica, term):
+                self._leading[shard] = (replica, term)
+                self._epochs.setdefault(shard, event.epoch)
+                emit(logger, Event.LEADER_HERE, shard=shard, replica=replica, term=term)
         elif self._leading.pop(shard, None) is not None:
             emit(
                 logger,
                 Event.LEADER_GONE,
                 shard=shard,
-                replica=replica.replica_id,
+                replica=replica,
                 term=term,
-                leader=raft.leader,
+                leader=event.leader,
             )
 
-    def membership_changed(self, replica: Replica) -> None:
-        """The membership of `replica` has changed: log it if it leads."""
-        shard, members = replica.shard, replica.raft.membership
-        known = self._epochs.get(shard)
-        self._epochs[shard] = members.change_epoch
-        if replica.raft.role is Role.LEADER and known not in (None, members.change_epoch):
+    def _membership(self, event: MembershipChanged) -> None:
+        known = self._epochs.get(event.shard)
+        self._epochs[event.shard] = event.epoch
+        if event.role is Role.LEADER and known not in (None, event.epoch):
             emit(
                 logger,
                 Event.MEMBERSHIP_CHANGED,
-                shard=shard,
-                epoch=members.change_epoch,
-                voters=members.voters,
-                learners=members.learners,
+                shard=event.shard,
+                epoch=event.epoch,
+                voters=event.voters,
+                learners=event.learners,
             )

@@ -26,6 +26,7 @@ leaves.
 from __future__ import annotations
 
 import contextlib
+import errno
 import posixpath
 import re
 from collections.abc import Sequence
@@ -211,7 +212,11 @@ class ExportedSnapshots:
             self._exports[key] = tuple(export for export in known if export.index < index)
 
     def remove_replica(self, shard: ShardId, replica: ReplicaId) -> None:
-        """Remove all of a replica's exports; nothing happens if there are none. Raises OSError."""
+        """Remove all of a replica's exports; nothing happens if there are none. Raises OSError.
+
+        A visit of the worker may be at the same directory at this moment, in another thread, and
+        remove or write an export there. What is left then goes at the worker's next visit.
+        """
         key = (shard, replica)
         if key in self._exports or key in self._unread:
             # From now on nothing may start from these exports; but until the directory is gone the
@@ -219,10 +224,16 @@ class ExportedSnapshots:
             self._exports[key] = ()
             self._unread.pop(key, None)
         directory = self._replica_directory(key)
-        if self._vfs.exists(directory):
-            self._vfs.remove_tree(directory)
-            self._vfs.fsync_directory(posixpath.dirname(directory))
-        self._exports.pop(key, None)
+        try:
+            if self._vfs.exists(directory):
+                self._vfs.remove_tree(directory)
+                self._vfs.fsync_directory(posixpath.dirname(directory))
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+            self._exports.setdefault(key, ())
+        else:
+            self._exports.pop(key, None)
 
     def _unlink(self, key: ReplicaKey, indexes: Sequence[Index]) -> None:
         """Remove the files of `indexes`. The caller forgets these exports afterwards, so that a

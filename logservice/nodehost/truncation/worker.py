@@ -86,6 +86,10 @@ class ReplicasWithin:
         """State and membership at the applied index, as of now."""
         return self._replicas.running[shard].applied_snapshot()
 
+    async def applied_in_slices(self, shard: ShardId) -> Snapshot:
+        """The same, for a large state: other work runs meanwhile."""
+        return await self._replicas.running[shard].applied_in_slices()
+
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:
@@ -338,7 +342,10 @@ class TruncationWorker:
             return Step.SHORT_LOG
         kept = self._hakeeper_snapshot
         try:
-            self._hakeeper_snapshot = (info.replica, self._replicas.applied_snapshot(info.shard))
+            taken = await self._replicas.applied_in_slices(info.shard)
+            self._hakeeper_snapshot = (info.replica, taken)
+            if self._current(info) is None:
+                return Step.STOPPED
             if kept is None or kept[0] != info.replica or kept[1].index <= installed:
                 return Step.SHORT_LOG
             snapshot = kept[1]

@@ -161,6 +161,7 @@ def tick_leader(s: State) -> None:
         s.election_elapsed = 0
         for _, progress in s.tracker.others:
             progress.snapshot_period()
+        s.committed_before, s.committed_then = s.committed_then, s.log.committed
         _watch_own_disk(s)
         if s.role is Role.LEADER and s.config.check_quorum:
             check_quorum(s)
@@ -173,6 +174,24 @@ def tick_leader(s: State) -> None:
         s.heartbeat_elapsed = 0
         hand_over.leave_full_disk(s)
         broadcast_heartbeat(s, reading.heartbeat_context(s))
+
+
+def redundancy(s: State) -> tuple[int, int]:
+    """Leader only: how many of the voters can be counted on, and how many there are (of both halves
+    of a joint membership).
+
+    A voter counts that was heard of within two election timeouts and that has, durably, all that
+    was committed one to two election timeouts ago. So one that keeps up counts under any load, and
+    one that answers and falls behind does not; nor does the leader itself when its disk hangs.
+    """
+    config = s.tracker.config
+    voters = config.voters | config.outgoing if config.outgoing else config.voters
+    healthy = 0
+    for voter in voters:
+        progress = s.tracker.progress[voter]
+        if progress.match >= s.committed_before and (progress.active or voter == s.id):
+            healthy += 1
+    return healthy, len(voters)
 
 
 def _watch_own_disk(s: State) -> None:

@@ -354,7 +354,8 @@ class RaftLog:
             tail.take()
         return entries, snapshot, committed
 
-    def _appliable(self) -> int:
+    def appliable(self) -> int:
+        """The newest index that may be applied now, but for a snapshot that comes first."""
         if self.hand_out_unstable:
             return self.committed
         return min(self.committed, self.tail.stable_next - 1)
@@ -363,7 +364,7 @@ class RaftLog:
         """`next_committed` would give something."""
         return (
             self.handed_out < self.committed
-            and self.handed_out < self._appliable()
+            and self.handed_out < self.appliable()
             and not self._paused
             and not self._read_failed
             and self.tail.snapshot is None
@@ -376,7 +377,7 @@ class RaftLog:
         low = self.handed_out + 1
         try:
             room = self._max_handed_bytes - self._handed_bytes
-            return tuple(self.slice(low, self._appliable() + 1, room))
+            return tuple(self.slice(low, self.appliable() + 1, room))
         except UnavailableError:
             self._read_failed = True  # until the next tick, so that the shell does not spin
             return ()
@@ -392,7 +393,7 @@ class RaftLog:
         self.handed_out = last
         self._handed_bytes += size
         self._batches.append((last, size))
-        self._paused = self._handed_bytes >= self._max_handed_bytes or last < self._appliable()
+        self._paused = self._handed_bytes >= self._max_handed_bytes or last < self.appliable()
 
     def applied_to(self, index: int) -> int:
         """The state machine has applied `index`; returns the payload bytes this finished."""

@@ -17,7 +17,7 @@ from logservice import trace
 from logservice.ids import ShardId
 from logservice.server.audit.log import AuditLog
 from logservice.server.edge.call import Context
-from logservice.server.edge.gate import Caller
+from logservice.server.edge.gate import DIRECTORY, Caller
 
 _REQUEST_CHARACTERS: Final = 1024
 """How much of the text of an administrative request a line of the audit log holds."""
@@ -81,9 +81,11 @@ class Auditor:
         error: LogServiceError,
     ) -> None:
         """A call was not let in. A call that is over a limit is not denied, and leaves no line."""
-        if self._log is not None and error.reason in _DENIALS:
+        undecided = DIRECTORY in error.metadata
+        if self._log is not None and (error.reason in _DENIALS or undecided):
             line = self._line(rpc, context, caller, shard)
-            self._log.deny({**line, "decision": "denied", "reason": error.reason.value})
+            decision = "undecided" if undecided else "denied"
+            self._log.deny({**line, "decision": decision, "reason": error.reason.value})
 
     @staticmethod
     def _line(

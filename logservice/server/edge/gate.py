@@ -4,16 +4,21 @@ Theory of operation. The caller is the identity in its connection's certificate;
 from the certificate itself (`logservice.certificate`), once per chain. The access list in force on
 this store (`nodehost.agent.access_book`) decides what the caller may do. The decision is remembered
 until the list changes, so an RPC costs a look-up; a stream asks once, and again only when the list
-has another version. Grants may speak of names of shards. Those names never change; HAKeeper is
-asked for an unknown one, and the answer is remembered.
+has another version. Grants may speak of names of shards. HAKeeper is asked for an unknown one, and
+the answer is remembered as long: a renamed shard gives the list another version. A denial is final
+to a client, so only what is known is denied: while HAKeeper is silent, what the store does not know
+to be granted is neither let in nor denied.
 
 Without TLS there are no identities: everybody is `ANONYMOUS` and may do everything. That is what
 plaintext on loopback means, and the configuration had to say so.
 
-INV-GATE-1: what is not granted is denied. That includes a call with no row in `RPCS`, no identity,
-no list, or no answer from HAKeeper about a name.
+INV-GATE-1: what is not granted is not let in. That includes a call with no row in `RPCS`, no
+identity, no list, or no answer from HAKeeper about a name.
 INV-GATE-2: a decision is used only with the version of the access list and the revocation lists
-that it was made by, and never after the certificate it rests on has expired.
+that it was made by, and never after the certificate it rests on has expired, or the list is so old
+that it grants nothing.
+INV-GATE-3: a denial is said only of what is known: by a list that is HAKeeper's present one, and a
+name that is as new, or no name. What cannot be told is NOT_READY{directory}.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cryptography import x509
-from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
+from logservice_wire.errors import LogServiceError, NotReady, PermissionDenied, Unauthenticated
 from logservice_wire.roles import Role
 from logservice_wire.rpcs import Rpc
 
@@ -42,6 +47,9 @@ from logservice.server.edge.quota import Quota, QuotaLimits
 
 calling: Final[ContextVar[str]] = ContextVar("calling")
 """The identity whose call is being served. `server.edge.guard` sets it before any handler runs."""
+
+DIRECTORY: Final = "directory"
+"""Metadata key of NOT_READY: what this store cannot tell while HAKeeper is silent."""
 
 NOTHING_REVOKED: Final = Revocations()
 """The revocations where no revocation lists are configured."""
@@ -115,26 +123,48 @@ class Gate:
             raise Unauthenticated("the certificate has expired")
         return found
 
-    async def admit(self, caller: Caller, rpc: Rpc[Any, Any], shard: ShardId) -> AccessList | None:
-        """Let `caller` through and return the list that allowed it; raises PermissionDenied.
+    async def admit(
+        self, caller: Caller, rpc: Rpc[Any, Any], shard: ShardId, name: str = ""
+    ) -> AccessList | None:
+        """Let `caller` through and return the list that allowed it; raises PermissionDenied, or
+        NotReady{directory} when it cannot be told whether the caller may. `name`: that the request
+        gives, if the RPC is `named`.
 
         None: no list was asked, and no list can change the decision.
         """
         if self.identities is None or caller.admin or not rpc.roles:
             return None
+        if self.access.too_old:
+            raise NotReady(
+                "HAKeeper has been silent for so long that no grant holds any more",
+                **{DIRECTORY: "age"},
+            )
         listed = self.access.list
         if listed is not self._decided_by or len(self._decided) > bounds.GATE_DECISIONS_MAX:
+            if listed is not self._decided_by:
+                self._names.clear()
             self._decided.clear()
             self._decided_by = listed
+        if name and rpc.roles & listed.roles_by_name(caller.uri, name):
+            return listed
         key = (caller.uri, rpc.roles, rpc.cluster_too, shard)
         allowed = self._decided.get(key)
         if allowed is None:
-            name = await self._name(listed, caller.uri, shard)
-            allowed = self._allows(listed, key, name)
-            sure = allowed or not self._unsure(listed, caller.uri, shard, name)
+            allowed = self._allows(listed, key, None)
+            sure = True
+            if not allowed:
+                known = await self._name(listed, caller.uri, shard)
+                allowed = self._allows(listed, key, known)
+                sure = allowed or not self._unsure(listed, caller.uri, shard, known)
             if sure and listed is self._decided_by:
                 self._decided[key] = allowed
         if not allowed:
+            if not self.access.current:
+                raise NotReady(
+                    f"{caller.uri} may do this only by a grant that this store has not heard of, "
+                    "and HAKeeper is silent",
+                    **{DIRECTORY: "grants"},
+                )
             self.denied += 1
             wanted = " or ".join(sorted(rpc.roles))
             where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
@@ -146,7 +176,7 @@ class Gate:
     def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
         return (
-            (listed is None or listed is self.access.list)
+            (listed is None or (listed is self.access.list and not self.access.too_old))
             and time.time() < caller.expires_s
             and (self.identities is None or caller.checked_by is self.identities.revocations())
         )
@@ -205,9 +235,13 @@ class Gate:
         if name is None:
             try:
                 name = await self.name_of(shard)
-            except LogServiceError:
-                return None
-            if name is not None:
+            except LogServiceError as error:
+                raise NotReady(
+                    f"whether {uri} may do this depends on the name of shard {shard}, which cannot "
+                    f"be told now: {error.message}",
+                    **{DIRECTORY: "name", "shard": shard},
+                ) from error
+            if name is not None and listed is self._decided_by:
                 if len(self._names) >= bounds.GATE_NAMES_MAX:
                     self._names.clear()
                 self._names[shard] = name

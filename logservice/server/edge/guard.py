@@ -13,6 +13,7 @@ INV-GUARD-1: an RPC without a row cannot be registered.
 from __future__ import annotations
 
 import inspect
+import operator
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NoReturn
@@ -20,7 +21,7 @@ from typing import Any, Final, NoReturn
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import LogServiceError, TooLarge
 from logservice_wire.rpcs import RPCS, Rpc
 
 from logservice import bounds, trace
@@ -184,6 +185,7 @@ class GuardedServer:
         gate, auditor = self._gate, self._auditor
         told = rpc.admin or auditor.data
         name, overriding = rpc.name, rpc.overriding()
+        named: Callable[[Any], str] = operator.attrgetter(rpc.named) if rpc.named else _unnamed
         delivered, whole = self._delivered, self._dispatch.half_calls.whole
 
         async def guarded(request: Any, context: Context) -> Any:
@@ -197,7 +199,9 @@ class GuardedServer:
                 shard = shard_of(rpc, request)
                 asked = overriding if rpc.override and request.override else rpc
                 try:
-                    await gate.admit(caller, asked, shard)
+                    await gate.admit(caller, asked, shard, named(request))
+                    if rpc.each_as is not None:
+                        await self._admit_each(rpc, rpc.each_as, caller, request)
                     if asked.admin:
                         await auditor.admitted(rpc, context, caller, shard, request)
                 except LogServiceError as error:
@@ -221,6 +225,16 @@ class GuardedServer:
                 quota.end_rpc()
 
         return guarded
+
+    async def _admit_each(
+        self, rpc: Rpc[Any, Any], each_as: Rpc[Any, Any], caller: Caller, request: Any
+    ) -> None:
+        """Let a request with a list of shards through; raises what `Gate.admit` does, TooLarge."""
+        items = getattr(request, rpc.each)
+        if len(items) > rpc.each_max:
+            raise TooLarge("the list", name=rpc.each, value=len(items), limit=rpc.each_max)
+        for item in items:
+            await self._gate.admit(caller, each_as, shard_of(each_as, item))
 
     def _streaming(self, rpc: Rpc[Any, Any], behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
@@ -260,6 +274,10 @@ class GuardedServer:
 
 def _entered(_: Context) -> None:
     """Do nothing: `_traced` has entered the call already."""
+
+
+def _unnamed(_: Any) -> str:
+    return ""
 
 
 def _behavior(handler: Any) -> Behavior:

@@ -22,6 +22,9 @@ from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
 from logservice import bounds
 
+_BLOCK: Final = "block"
+"""The name of the field of every message that has a block; other bytes are short."""
+
 _VARINT: Final = 0
 _FIXED64: Final = 1
 _LENGTH: Final = 2
@@ -144,7 +147,7 @@ def _too_large(name: str, limit: int, value: int) -> Refused:
 
 def _carries_blocks(message: Descriptor) -> bool:
     return any(
-        field.type == FieldDescriptor.TYPE_BYTES
+        (field.type == FieldDescriptor.TYPE_BYTES and field.name == _BLOCK)
         or (field.message_type is not None and _carries_blocks(field.message_type))
         for field in message.fields
     )

@@ -17,6 +17,7 @@ from typing import Any
 from logservice_wire.errors import Busy
 
 from logservice import bounds
+from logservice.token_bucket import TokenBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +30,6 @@ class QuotaLimits:
     bytes_per_s: float = 0.0
 
 
-class _Bucket:
-    """A token bucket that is filled at `rate` per second; it keeps at most one second's worth."""
-
-    __slots__ = ("_clock", "_rate", "_seen_s", "_tokens")
-
-    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
-        self._rate = rate
-        self._clock = clock
-        self._tokens = rate
-        self._seen_s = clock()
-
-    def wait_s(self) -> float:
-        """Seconds until something may be taken; 0 when it may be taken now."""
-        if not self._rate:
-            return 0.0
-        now_s = self._clock()
-        self._tokens = min(self._rate, self._tokens + (now_s - self._seen_s) * self._rate)
-        self._seen_s = now_s
-        return 0.0 if self._tokens > 0 else (1e-3 - self._tokens) / self._rate
-
-    def take(self, amount: float) -> None:
-        """Pay for something; the bucket may go below zero."""
-        if self._rate:
-            self._tokens -= amount
-
-
 class Quota:
     """Shared by all connections of one identity."""
 
@@ -63,8 +38,8 @@ class Quota:
     def __init__(self, limits: QuotaLimits, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is in use."""
         self._limits = limits
-        self._requests = _Bucket(limits.requests_per_s, clock)
-        self._bytes = _Bucket(limits.bytes_per_s, clock)
+        self._requests = TokenBucket(limits.requests_per_s, clock)
+        self._bytes = TokenBucket(limits.bytes_per_s, clock)
         self.rpcs = 0
         self.streams = 0
         self.paced = limits.requests_per_s > 0 or limits.bytes_per_s > 0

@@ -20,6 +20,7 @@ from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.server.monitor.cluster.report import ClusterReporter
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
@@ -31,7 +32,12 @@ logger = logging.getLogger(__name__)
 class Monitor:
     """One per store process, made while the loop runs. `start`, `attach` and `stop` follow."""
 
-    def __init__(self, config: StoreConfig, rpc_errors: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        rpc_errors: Callable[[], Mapping[str, int]],
+        turns: LoopTurns,
+    ) -> None:
         """Bind the admin port. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
         from logservice.server.monitor.port.metrics import Metrics
@@ -39,7 +45,7 @@ class Monitor:
 
         self._cluster: ClusterReporter | None = None
         self._events = EventRing(bounds.EVENTS_KEPT)
-        self.reporter = StatusReporter(config, self._events, rpc_errors)
+        self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
         app = AdminApp(self._board, Metrics(self._board).text, loopback_only=listen.loopback)

@@ -47,11 +47,14 @@ class StoreContext:
             return log_pb2.LogPosition(applied_lsn=acked_lsn)
         first_lsn, applied_lsn = replica.log_bounds
         leader = replica.leader_store
+        healthy, voters = replica.redundancy
         return log_pb2.LogPosition(
             first_lsn=first_lsn,
             applied_lsn=max(applied_lsn, acked_lsn),
             leader_store=leader or "",
             leader_address=self.client_address(leader) if leader else "",
+            voters=voters,
+            healthy_voters=healthy,
         )
 
 

@@ -17,6 +17,7 @@ import asyncio
 import functools
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire import rpcs
@@ -26,6 +27,7 @@ from logservice_wire.rpcs import RequestT, ResponseT, Rpc
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from logservice.checksum import crc32
+from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
@@ -41,6 +43,15 @@ from logservice.server.services.context import (
     readable_lsn,
     shard_not_found,
 )
+from logservice.service_hold import PREFIX, is_service_hold
+
+_CLOSES: Final = 2
+"""The first cluster version that has `commands.Close`: an older replica does not understand it, and
+would go on taking appends."""
+
+_HOLDS_FOR_SERVICES: Final = 2
+"""From this cluster version on HAKeeper holds logs for services; a hold of theirs that it does not
+know of it would release."""
 
 
 def one_command(
@@ -92,12 +103,6 @@ class LogService(log_pb2_grpc.LogServicer):
         rpcs.RELEASE_WRITER,
         lambda author, request: commands.ReleaseWriter(author, request.override, request.epoch),
     )
-    SetHold = one_command(
-        rpcs.SET_HOLD,
-        lambda author, request: commands.SetHold(
-            author, request.override, readable_lsn(request.lsn), request.name
-        ),
-    )
     ReleaseHold = one_command(
         rpcs.RELEASE_HOLD,
         lambda author, request: commands.ReleaseHold(author, request.override, request.name),
@@ -107,6 +112,23 @@ class LogService(log_pb2_grpc.LogServicer):
         lambda _, request: commands.AllocateTimestamps(request.count),
         answers="first",
     )
+
+    @handler
+    async def SetHold(
+        self, request: log_pb2.SetHoldRequest, context: Context
+    ) -> log_pb2.SetHoldResponse:
+        """Records from an LSN on stay."""
+        if self._host.cluster_version.value >= _HOLDS_FOR_SERVICES and is_service_hold(
+            request.name
+        ):
+            raise InvalidArgument(
+                f"names that begin with {PREFIX!r} are of the holds for services", field="name"
+            )
+        command = commands.SetHold(
+            self.store.author(), request.override, readable_lsn(request.lsn), request.name
+        )
+        shard, _ = await self.propose(request.shard_id, command, context)
+        return log_pb2.SetHoldResponse(position=self.store.position(shard))
 
     @handler
     async def OpenSession(
@@ -190,6 +212,23 @@ class LogService(log_pb2_grpc.LogServicer):
         await reading.follow(self.store, request, context)
 
     @handler
+    async def CloseShard(
+        self, request: log_pb2.CloseShardRequest, context: Context
+    ) -> log_pb2.CloseShardResponse:
+        """Nothing is appended any more; the leader's store takes it from the caller himself."""
+        known = self._host.cluster_version.value
+        if known < _CLOSES:
+            raise too_early(known, _CLOSES)
+        command = commands.Close(self.store.author())
+        shard, applied = await self.propose(request.shard_id, command, context)
+        return log_pb2.CloseShardResponse(
+            position=self.store.position(shard),
+            end_lsn=applied.lsn,
+            closed_index=applied.value,
+            duplicate=applied.duplicate,
+        )
+
+    @handler
     async def GetShardStatus(
         self, request: log_pb2.GetShardStatusRequest, context: Context
     ) -> log_pb2.GetShardStatusResponse:
@@ -221,8 +260,13 @@ class LogService(log_pb2_grpc.LogServicer):
             ],
             next_timestamp=status.next_timestamp,
             sessions=status.session_count,
+            closed_index=status.closed_index,
+            end_lsn=status.closed_lsn,
             replica_id=info.replica,
             store_id=info.store_id,
+            max_bytes_per_s=info.max_bytes_per_s,
+            max_records_per_s=info.max_records_per_s,
+            appends_delayed=info.appends_delayed,
         )
 
     async def propose(

@@ -6,7 +6,8 @@ first asks for a read index, which is at or above every append acked before the 
 until this replica has applied it, and then reads locally. A stale call reads what is applied here.
 
 Follow goes on until a stop condition. Blocks are opaque and never cut, so a stop condition that
-lies inside a block lets that block through; `next_lsn` of the last message says where to go on.
+lies inside a block lets that block through; `next_lsn` of the last message says where to go on. A
+Follow ends at the end of a closed log; its last message names that end.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ async def follow(store: StoreContext, request: log_pb2.FollowRequest, context: C
 
 
 class _Follow:
-    """One call. `next_lsn`: every LSN before it was sent, or skipped by time."""
+    """One call. `next_lsn`: every LSN before it was sent, or skipped by time. `told_end`: the end
+    of the log, once a message has named it.
+    """
 
     def __init__(
         self, store: StoreContext, request: log_pb2.FollowRequest, context: Context
@@ -88,6 +91,7 @@ class _Follow:
         self._start = readable_lsn(request.lsn)
         self._next_lsn = self._start
         self._told_lsn = self._start
+        self._told_end = Lsn(0)
         self._until_lsn: int = request.until_lsn
         self._bytes = 0
         self._records = 0
@@ -116,15 +120,17 @@ class _Follow:
         taken = await answers.take(_at_most(wanted), bounds.STREAM_WRITE_STALL_S)
         try:
             found = await self._host.read_log(self._shard, self._next_lsn, wanted)
-            if not found.runs:
+            if not found.runs and not found.end_lsn:
                 return None
             runs, finished = self._choose(found.runs)
+            finished = finished or self._next_lsn == found.end_lsn
             if runs:
                 response = self._response(found, runs)
                 taken.shrink(response.ByteSize())
                 await self._context.write(response)
-            if finished and self._told_lsn != self._next_lsn:
-                # The LSNs were skipped by time: the caller learns where to go on all the same.
+            if finished and (self._told_lsn, self._told_end) != (self._next_lsn, found.end_lsn):
+                # The LSNs were skipped by time, or the end was reached before the Close came: the
+                # caller learns where to go on, and that there is nothing, all the same.
                 await self._context.write(self._response(found, ()))
             return finished
         finally:
@@ -160,6 +166,7 @@ class _Follow:
     def _response(self, found: LogSlice, runs: Iterable[LogRun]) -> log_pb2.ReadResponse:
         response = _response(self._store, self._shard, found, runs)
         response.next_lsn = self._told_lsn = self._next_lsn
+        self._told_end = found.end_lsn
         return response
 
 
@@ -181,7 +188,9 @@ def _response(
     position = store.position(shard)
     position.first_lsn = found.first_lsn
     position.applied_lsn = found.applied_lsn
-    response = log_pb2.ReadResponse(position=position, next_lsn=found.next_lsn)
+    response = log_pb2.ReadResponse(
+        position=position, next_lsn=found.next_lsn, end_lsn=found.end_lsn
+    )
     for run in runs:
         response.blocks.add(
             first_lsn=run.first_lsn,

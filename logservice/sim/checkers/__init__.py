@@ -1,13 +1,14 @@
 """Invariants that every moment of a simulation is held against, one class each, by subject.
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
-makes them. Start with `checker.py` (what a checker is told, and by whom), then `leaders.py`,
-`logs.py`, `promises.py`, `snapshots.py` and `stores.py`.
+makes them. Start with `checker.py` (what a checker is told, and by whom), then `ends.py`,
+`leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
 """
 
 from __future__ import annotations
 
 from logservice.sim.checkers.checker import Checker
+from logservice.sim.checkers.ends import Closed, Deleted
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
 from logservice.sim.checkers.logs import CommitQuorum, LogLsn, LogMatching, StateMachineSafety
 from logservice.sim.checkers.promises import (
@@ -19,6 +20,7 @@ from logservice.sim.checkers.promises import (
 )
 from logservice.sim.checkers.snapshots import EqualSnapshots, Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
+from logservice.sim.checkers.stuck import GivesWay
 
 ALL: tuple[type[Checker], ...] = (
     ElectionSafety,
@@ -38,5 +40,8 @@ ALL: tuple[type[Checker], ...] = (
     HAKeeperView,
     Queues,
     DiskRoom,
+    Closed,
+    Deleted,
+    GivesWay,
 )
 """In the order in which they look; those that others rest on come first."""

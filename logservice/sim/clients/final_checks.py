@@ -8,6 +8,7 @@
 - HOLD (G4): while a hold is kept, no reader is told that its LSN is truncated.
 - STAMPS: ranges of timestamps do not overlap, and they grow in real time.
 - OWNER: what belongs to one identity serves no other.
+- QUIET: beside a loud log, an append to another one ends within QUIET_S (worlds without faults).
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from collections.abc import Iterator
 
 from logservice.sim.clients.client import ShardHistory
 from logservice.sim.history import Append, Outcome, Read
+
+QUIET_S = 0.5
+"""Ten ticks of a world with a loud log, and 25 commit groups. An append takes one to two groups at
+its leader and at the fastest follower; the loud log has over a hundred waiting."""
 
 
 def fencing(history: ShardHistory) -> Iterator[str]:
@@ -97,3 +102,12 @@ def stamps(history: ShardHistory) -> Iterator[str]:
     for lower, higher in itertools.pairwise(epochs):
         if lower == higher:
             yield f"writer epoch {lower} was granted twice"
+
+
+def quiet(history: ShardHistory) -> Iterator[str]:
+    """Broken QUIET rules. Appends in sessions are left out: they are tried again and again."""
+    for operation in history.operations:
+        if isinstance(operation, Append) and not operation.stream:
+            took_s = operation.returned - operation.invoked
+            if took_s > QUIET_S:
+                yield f"{took_s:.3f} s for {operation}"

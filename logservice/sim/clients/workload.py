@@ -130,6 +130,10 @@ class SessionWriter(Client):
                     break
                 if error.reason is errors.Reason.SESSION_EXPIRED:
                     break
+                if error.reason is errors.Reason.SHARD_CLOSED:
+                    # The session was asked first: no attempt was applied, and none will be.
+                    unknown = False
+                    break
             await self.pause()
         if outcome is not Outcome.OK and unknown:
             # An attempt may be on its way still: no later answer can take that back.

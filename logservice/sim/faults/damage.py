@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from logservice_wire.errors import Halted
 
+from logservice import versions
 from logservice.entry import EntryKind
 from logservice.ids import Index, ShardId
 from logservice.logdb.format.record import RECORD_HEADER_BYTES
@@ -139,13 +140,14 @@ class Damage:
 
         While that change is joint, the old voter and its successor never run at once, so one of the
         two majorities lacks a vote. One more damaged voter then stops the shard for good (short
-        seed 2300261).
+        seed 2300261). From cluster version 2 on such a voter is waited for, so only a change that
+        is joint counts.
         """
         others = [one for one in self._store.world.stores if one is not self._store]
         running = [one.running(shard) for one in self._store.world.stores]
-        return any(one.gave_up_a_directory for one in others) or any(
-            one.raft.membership.joint for one in running if one is not None
-        )
+        waited_for = self._store.world.cluster_version > versions.FIRST
+        given_up = not waited_for and any(one.gave_up_a_directory for one in others)
+        return given_up or any(one.raft.membership.joint for one in running if one is not None)
 
     def _place(self, logdb: LogDb, log: ReplicaLog) -> tuple[Index, str, int, int, bool] | None:
         """An entry before the newest durable group: index, file, offset and size of its record, and

@@ -12,10 +12,11 @@ import posixpath
 import random
 from collections.abc import Awaitable, Callable
 
+from logservice import versions
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.format.segment_scan import scan_segment
-from logservice.membership import Membership
+from logservice.membership import Member, Membership
 from logservice.raft.ready import Role
 from logservice.sim.interfaces import DATA_DIRECTORY, Crash, Store, World
 
@@ -119,8 +120,10 @@ class Faults:
         """No other voter of its shards waits for its first data.
 
         The successor of a replica whose directory failed waits so. With the victim's disk gone as
-        well, two of three would be lost for good (short seed 88000042).
+        well, two of three would be lost for good (short seed 88000042). From cluster version 2 on
+        the replica itself is waited for, and has its data again when its store was restarted.
         """
+        waited_for = self.world.cluster_version > versions.FIRST
         stores = {store.store_id: store for store in self.world.stores}
         newest: dict[ShardId, Membership] = {}
         for replica in (one for store in stores.values() for one in store.replicas()):
@@ -137,6 +140,8 @@ class Faults:
                 if store is victim or not store.up or store.parts is None:
                     continue
                 running = store.running(shard)
+                if running is None and waited_for and self._comes_back(store, member):
+                    continue
                 if (
                     running is None
                     or running.replica_id != member.replica_id
@@ -144,6 +149,13 @@ class Faults:
                 ):
                     return False
         return True
+
+    def _comes_back(self, store: Store, member: Member) -> bool:
+        """The member's data directory failed, and works again in the store's next life."""
+        return not store.disk.lost and any(
+            directory.failed and directory.incarnation == member.incarnation
+            for directory in (store.parts.host.directories if store.parts is not None else ())
+        )
 
     def _power_follows(self, store: Store) -> None:
         """Often the power goes a little later, when the next life has made promises of its own."""

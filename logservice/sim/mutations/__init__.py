@@ -2,7 +2,7 @@
 
 Each is a bug that a system like this one has had, or that its design warns of. Only `sim.mutants`
 and tests import this package. Start with `registry.py` (how a bug is put in), then the file of the
-part that it is in: `consensus.py`, `storage.py`, `machine.py` and the smaller ones.
+part that it is in: `consensus.py`, `storage.py`, `machine.py`, `life.py` and the smaller ones.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from logservice.sim.mutations import (
     consensus,
     divergence,
+    life,
     machine,
     ownership,
     sleep,
     storage,
+    stuck,
     trust,
 )
 from logservice.sim.mutations.registry import MUTATIONS, WORLDS
@@ -23,9 +25,11 @@ __all__ = [
     "WORLDS",
     "consensus",
     "divergence",
+    "life",
     "machine",
     "ownership",
     "sleep",
     "storage",
+    "stuck",
     "trust",
 ]

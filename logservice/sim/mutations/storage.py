@@ -13,12 +13,14 @@ from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.recovery import recovery
 from logservice.logdb.segment_writer import SegmentWriter
 from logservice.nodehost.disks import engine
+from logservice.nodehost.disks.write_queue import WriteQueue
 from logservice.nodehost.replica.replica import Replica
 from logservice.raft import election, following
 from logservice.raft.leading import replication
 from logservice.raft.messages import AppendResponse, VoteResponse
 from logservice.raft.state import State
-from logservice.sim.mutations.registry import Without, mutation, wrap
+from logservice.sim.config import make_loud
+from logservice.sim.mutations.registry import Without, mutation, mutation_in, wrap
 
 # --- promises before the disk has them ------------------------------------------------------------
 
@@ -236,3 +238,26 @@ def _damaged_replica_goes_on_until_its_next_tick() -> None:
 @mutation
 def _repair_is_over_after_its_first_entries() -> None:
     wrap(plan, "_restored", lambda _: lambda state, update: bool(update.entries))
+
+
+# --- fairness -------------------------------------------------------------------------------------
+
+
+@mutation_in(make_loud)
+def _first_come_first_served() -> None:
+    wrap(WriteQueue, "in_turn", lambda _: lambda self, goal_bytes: self._writes)
+
+
+@mutation_in(make_loud)
+def _compaction_waits_for_all_logs() -> None:
+    """What comes behind it waits, too."""
+
+    def mutate(original: Any) -> Any:
+        def add(self: WriteQueue, write: Any) -> None:
+            original(self, write)
+            if any(update.snapshot is not None for update in write.updates):
+                self._now = max(self._stands.values())
+
+        return add
+
+    wrap(WriteQueue, "add", mutate)

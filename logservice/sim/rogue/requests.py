@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import msgspec
 
+from logservice import bounds, versions
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.hakeeper.answers import queries
-from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands import proposals, replies, verbs
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import (
     DirectoryReport,
@@ -86,7 +87,7 @@ def command(rogue: Adversary, victim: Victim) -> None:
     chance = rogue.chance
     shard = victim.shard
     if shard == HAKEEPER_SHARD:
-        data = proposals.encode(_administration(rogue, victim))
+        data = proposals.encode(_administration(rogue, victim), rogue.world.cluster_version)
     else:
         applied, by, override = victim.replica.applied, _author(rogue), chance.random() < 0.5
         lsn, hold = Lsn(chance.randint(1, applied + 1)), f"hold-{chance.randint(1, 3)}"
@@ -135,7 +136,7 @@ def transfer(rogue: Adversary, victim: Victim) -> None:
 
 def administration(rogue: Adversary, victim: Victim) -> None:
     """What a person decides."""
-    data = proposals.encode(_administration(rogue, victim))
+    data = proposals.encode(_administration(rogue, victim), rogue.world.cluster_version)
     rogue.ask(victim.store, hakeeper_client.PROPOSE.method, data)
 
 
@@ -143,8 +144,10 @@ def _administration(rogue: Adversary, victim: Victim) -> proposals.Proposal:
     chance, raft = rogue.chance, victim.replica.raft
     only_me = _only_me(rogue, victim)
     to = chance.choice(raft.membership.voters or (victim.to,))
+    newer = _verbs(rogue, victim) if rogue.world.cluster_version > versions.FIRST else ()
     return chance.choice(
         (
+            *newer,
             proposals.ChangeAccess("rogue", "cluster", ("admin",), ()),
             proposals.CreateShard(victim.shard, "mine", 1),
             proposals.CreateShard(ShardId(0), "", 3),
@@ -155,6 +158,23 @@ def _administration(rogue: Adversary, victim: Victim) -> proposals.Proposal:
             ),
             proposals.InitialCluster("sim", only_me.encode(), (ShardSpec("mine", 1),), 1, 1),
         )
+    )
+
+
+def _verbs(rogue: Adversary, victim: Victim) -> tuple[proposals.Proposal, ...]:
+    """What a person decides from cluster version 2 on."""
+    shard, store = victim.shard, victim.store.store_id
+    return (
+        proposals.DeleteShard(shard, f"log-{shard}", force=True),
+        proposals.ChangeShard(shard, "mine", 1),
+        proposals.RaiseVersion(versions.NEWEST + 1),
+        proposals.SendOrder("rogue", "stop", b"", "r"),
+        verbs.ForgetStore(store, lost=True, force=True),
+        verbs.SetStoreMode(store, verbs.StoreMode.DRAINING, force=True),
+        verbs.WishReplica(verbs.Errand.REMOVE, shard, store, "", force=True),
+        verbs.SetLeader(shard, 100, rogue.store_id),
+        verbs.ChangeSettings(bounds.HAKEEPER_STORE_TIMEOUT_TICKS_MAX, force=True),
+        verbs.Rebalance(replicas=True, leaders=True),
     )
 
 

@@ -4,20 +4,24 @@
   what HAKeeper keeps of access, phase, shards and honest stores is what it was.
 - In gentle worlds: shards that the rogue has no replica of keep their leaders, terms, members and
   replicas; its own have a bounded number of elections. Every shard takes appends all the time
-  (`Pulse`), because every stall is the rogue's doing there.
+  (`Pulse`), because every stall is the rogue's doing there. HAKeeper balances leaders there, too:
+  a leader may change when HAKeeper's own state says that it began to hand the leadership over, and
+  only to the replica that it names (seed 3 of the rogues).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logservice_wire.errors import LogServiceError
 
+from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.state import State
+from logservice.hakeeper.state import Repair, State
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.raft.ready import Role
 from logservice.rsm import commands
@@ -64,6 +68,8 @@ class Watch:
         self._stored: dict[StoreId, frozenset[tuple[ShardId, ReplicaId]]] = {}
         self._leaders: dict[ShardId, tuple[int, ReplicaId]] = {}
         self._terms: dict[ShardId, int] = {}
+        self._heirs: defaultdict[ShardId, dict[int, ReplicaId]] = defaultdict(dict)
+        """By the revision of the event: to whom HAKeeper began to hand over the leadership."""
 
     def ready(self, stores: Sequence[Store]) -> bool:
         """HAKeeper knows that the cluster runs."""
@@ -96,9 +102,10 @@ class Watch:
                 caught_up = replica.applied >= self._applied
                 if caught_up and isinstance(replica.state_machine, HAKeeperRsm):
                     self._hakeeper(replica.state_machine.state)
-            if self._world.config.calm:
-                self._untouched(store)
         if self._world.config.calm:
+            for store in stores:
+                if store is not self._rogue.scene.home and store.up and store.parts is not None:
+                    self._untouched(store)
             self._elections()
 
     def _wrong(self, detail: str) -> None:
@@ -119,6 +126,9 @@ class Watch:
         return self._rogue.forgives("rogue", f"shard {shard}")
 
     def _hakeeper(self, state: State) -> None:
+        for event in state.feed.ring:
+            if event.kind == EventKind.OPERATOR_BEGUN and f" {Repair.LEAD.value}: " in event.text:
+                self._heirs[event.shard][event.revision] = ReplicaId(event.replica)
         kept = _kept(state)
         if self._kept is None:
             self._kept = kept
@@ -153,7 +163,9 @@ class Watch:
         return self._terms[shard] + TERMS * self._world.counts["fault millions of terms"]
 
     def _untouched(self, store: Store) -> None:
-        """No replica of another's shard begins or goes, and who led it leads it."""
+        """No replica of another's shard begins or goes, and who led it, or HAKeeper's choice,
+        leads it.
+        """
         assert store.parts is not None
         before = self._stored.get(store.store_id, frozenset())
         for shard, replica in before ^ frozenset(store.parts.host.directories.replicas()):
@@ -164,10 +176,23 @@ class Watch:
             if self._rogue.scene.owns(shard) or shard not in self._leaders:
                 continue
             term, leader = self._leaders[shard]
-            if raft.term != term or (raft.role is Role.LEADER) != (one.replica_id == leader):
+            heirs = list(self._heirs[shard].values())
+            if heirs:
+                self._handed_over(shard, int(raft.term), heirs)
+            elif raft.term != term or (raft.role is Role.LEADER) != (one.replica_id == leader):
                 self._wrong(
                     f"shard {shard} had leader {leader} of term {term}: {self._world.state()}"
                 )
+
+    def _handed_over(self, shard: ShardId, term: int, heirs: Sequence[ReplicaId]) -> None:
+        """Each handing over costs one term, which its heir leads or nobody."""
+        begun_in, _ = self._leaders[shard]
+        led = self._world.oracle.shard(shard).leaders
+        uninvited = Counter(who for when, who in led.items() if when > begun_in) - Counter(heirs)
+        if uninvited or term > begun_in + len(heirs):
+            self._wrong(
+                f"shard {shard}, term {begun_in} handed over to {heirs}: {self._world.state()}"
+            )
 
     def _elections(self) -> None:
         for shard in [HAKEEPER_SHARD, *self._world.shards]:

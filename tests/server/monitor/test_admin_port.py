@@ -128,6 +128,11 @@ async def test_documents(port: Port) -> None:
     shards = (await port.get("/api/v1/shards")).json()
     log = next(shard for shard in shards if shard["shard"] == 1)
     assert (log["leader_store"], log["applied_lsn"], log["lag_entries"]) == ("s1", 2, 0)
+    page = (await port.get("/api/v1/shards/page?sort=shard&descending=1&count=1")).json()
+    assert [one["row"]["shard"] for one in page["rows"]] == [max(one["shard"] for one in shards)]
+    assert (page["matching"], page["shards"]) == (len(shards), len(shards))
+    refused = await port.get("/api/v1/shards/page?count=0")
+    assert (refused.status, "count" in refused.json()["error"]) == (400, True)
     assert (await port.get("/api/v1/operators")).json() == []
     own = (await port.get("/api/v1/store")).json()
     assert own["phase"] == "serving"

@@ -19,7 +19,7 @@ from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.event_ring import EventRing
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.status import StoreStatus
-from tests.server.monitor.samples import view
+from tests.server.monitor.samples import shard_view, view
 from tests.server.monitor.test_watch import CONFIG
 
 
@@ -49,7 +49,10 @@ class Asked:
         )
         book = SimpleNamespace(peer_addresses=dict)
         parts = SimpleNamespace(
-            host=host, book=book, client=SimpleNamespace(cluster=self._ask), heartbeats=self.beats
+            host=host,
+            book=book,
+            client=SimpleNamespace(cluster=self._ask, events=None),
+            heartbeats=self.beats,
         )
         self.own = Slow(parse(CONFIG), EventRing(10), dict, self.clock)
         self.reporter = ClusterReporter(cast(StoreParts, parts), self.own)
@@ -173,3 +176,29 @@ async def test_what_is_only_remembered_is_as_old_as_the_last_answer() -> None:
     asked.answer()
     row = (await asked.reporter.report(made_now=True)).cluster
     assert (row.hakeeper_age_s, row.hakeeper_silent_s) == (100.0, 0.0)
+
+
+async def test_a_picture_of_many_shards_lets_other_work_run() -> None:
+    """It reaches ADMIN_ROWS_PER_SLICE."""
+
+    async def turns_of_others(shards: int) -> int:
+        asked = Asked()
+        asked.applied = view(*map(shard_view, range(1, shards + 1)))
+        began = await asked.ask(made_now=False)
+        turns = 0
+
+        async def other_work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        asked.answer()
+        working = asyncio.create_task(other_work())
+        report = await began
+        working.cancel()
+        assert len(report.shards) == shards
+        return turns
+
+    few = await turns_of_others(1)
+    assert await turns_of_others(5 * bounds.ADMIN_ROWS_PER_SLICE) == few + 5

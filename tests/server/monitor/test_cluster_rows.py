@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from msgspec.structs import replace as replace_struct
+
+from logservice import bounds
+from logservice.cli.ctl.top_view import trouble
+from logservice.hakeeper.answers.views import ServiceView
+from logservice.hakeeper.commands.cluster_events import ClusterEvent
+from logservice.hakeeper.commands.replies import ReplayedHold
+from logservice.ids import Lsn, ShardId
 from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperAnswer, StoreAnswer, build
 from logservice.server.monitor.own.status import StoreStatus, decode, encode
 from tests.server.monitor.samples import not_ready, replica, shard_view, status, view
 
 FOLLOWER = replica(1, "follower", replica=11, applied_index=80, followers=())
+
+SHOWN = bounds.ADMIN_SERVICES_SHOWN
 
 
 def words(**statuses: StoreStatus) -> dict[str, StoreAnswer]:
@@ -137,3 +149,42 @@ def test_what_was_heard_long_ago_is_not_shown_as_heard_now() -> None:
     assert {store.store: store.alive for store in report.stores}["s2"] is False
     unknown = build(HAKeeperAnswer(view(shard_view()), -1.0, "no majority"), asked, status("s1"))
     assert {store.heartbeat_age_ticks for store in unknown.stores} == {-1}
+
+
+def test_the_weight_of_a_log_is_in_its_row() -> None:
+    shard = replace(shard_view(), weight=400)
+    report = build(HAKeeperAnswer(view(shard), 0.0, ""), words(s1=status("s1")), status("s1"))
+    assert report.shards[0].weight == 400
+
+
+def test_a_standing_learner_is_no_voter() -> None:
+    """Else a log that has lost a voter would look whole."""
+    shard = shard_view()
+    members = (*shard.replicas[:2], replace(shard.replicas[2], role="learner", zone="z9"))
+    shard = replace(shard, replicas=members, learners={"z9": 1})
+    report = build(HAKeeperAnswer(view(shard), 0.0, ""), words(s1=status("s1")), status("s1"))
+    assert report.cluster.shards_lacking_replicas == 1
+    assert report.shards[0].live_voters == 2
+    assert report.shards[0].learners == {"z9": 1}
+    assert report.shards[0].replicas[2].zone == "z9"
+    assert trouble(replace_struct(report.shards[0], leader_store="s1")) == (3, "2 of 3")
+
+
+def test_services_and_the_newest_event_first() -> None:
+    replayed = (
+        ReplayedHold(ShardId(1), Lsn(10), Lsn(11), Lsn(1)),
+        ReplayedHold(ShardId(2), Lsn(10), Lsn(31), Lsn(31), behind_ticks=5),
+        ReplayedHold(ShardId(3), Lsn(10), behind_ticks=70),
+    )
+    service = ServiceView("cn-1", "cn", "h:1", {"zone": "z1"}, "who", 4, 296, (7, 8), replayed)
+    known = replace(view(shard_view()), services=(service,))
+    many = [replace(service, service_id=f"cn-{one:04}") for one in range(SHOWN, -1, -1)]
+    crowd = build(HAKeeperAnswer(replace(known, services=tuple(many)), 0.0, ""), {}, status("s1"))
+    assert (len(crowd.services), crowd.cluster.services) == (SHOWN, SHOWN + 1)
+    assert crowd.services[0].service == "cn-0000"
+    events = [ClusterEvent(one, tick=9 * one, kind="leader", store="s1") for one in (1, 2)]
+    report = build(HAKeeperAnswer(known, 0.0, ""), {}, status("s1"), events)
+    [row] = report.services
+    assert (row.service, row.kind, row.waiting, row.expires_in_ticks) == ("cn-1", "cn", 2, 296)
+    assert (row.replays, row.not_held, row.behind_ticks) == (3, 2, 70)
+    assert [(one.revision, one.tick) for one in report.feed] == [(2, 18), (1, 9)]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import pytest
+from msgspec import structs
 from prometheus_client.core import Metric
 
 from logservice import bounds
@@ -13,7 +17,7 @@ from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
 from logservice.server.monitor.cluster.rows import HAKeeperAnswer, StoreAnswer, build
 from logservice.server.monitor.own.reporter import figures
-from logservice.server.monitor.own.status import DirectoryStatus
+from logservice.server.monitor.own.status import DirectoryStatus, FollowerStatus, ReplicaStatus
 from logservice.server.monitor.port.metrics import (
     _INTEGRITY,
     _LOGDB,
@@ -121,8 +125,58 @@ def test_no_name_twice() -> None:
     assert len(found) == len(set(found))
 
 
-def test_series_of_shards_are_bounded() -> None:
-    many = [replica(number) for number in range(1, bounds.METRIC_SHARDS_MAX + 6)]
+def well(number: int, **changes: Any) -> ReplicaStatus:
+    """A replica that nothing is wrong with, but for `changes`."""
+    sound = {"requested_truncation_lsn": 0, "truncated_lsn": 0, "stalled": "", "followers": ()}
+    return structs.replace(replica(number), **(sound | changes))
+
+
+def shards_with_series(many: Sequence[ReplicaStatus]) -> list[int]:
     by_name = {family.name: family for family in replica_families(many)}
-    assert len(by_name["logservice_shard_term"].samples) == bounds.METRIC_SHARDS_MAX
-    assert by_name["logservice_shards_without_series"].samples[0].value == 5
+    found = [int(sample.labels["shard"]) for sample in by_name["logservice_shard_term"].samples]
+    left = by_name["logservice_shards_without_series"].samples[0].value
+    assert left == len(many) - len(found)
+    return found
+
+
+def test_series_of_shards_are_bounded() -> None:
+    most = bounds.METRIC_SHARDS_MAX
+    assert len(shards_with_series([well(number) for number in range(1, most + 1)])) == most
+    assert shards_with_series([well(number) for number in range(1, most + 2)]) == []
+    halted = [well(number, halted="why") for number in range(1, most + 6)]
+    assert shards_with_series(halted) == list(range(1, most + 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"halted": "damaged"}, True),
+        ({"stuck": True}, True),
+        ({"stalled": "no_export"}, True),
+        ({"requested_truncation_lsn": 9}, True),
+        ({"followers": (FollowerStatus(lag_entries=bounds.METRIC_LAG_ENTRIES + 1),)}, True),
+        ({"followers": (FollowerStatus(lag_entries=bounds.METRIC_LAG_ENTRIES),)}, False),
+        ({"leader": 0}, False),
+    ],
+    ids=str,
+)
+def test_on_a_large_store_only_what_is_wrong_has_series(
+    changes: dict[str, Any], wrong: bool
+) -> None:
+    many = [well(number) for number in range(1, bounds.METRIC_SHARDS_MAX + 9)]
+    many[6] = well(7, **changes)
+    assert shards_with_series(many) == ([7] if wrong else [])
+
+
+def test_quantiles_are_of_all_replicas() -> None:
+    many = [well(number, stalled_bytes=number) for number in range(1, 1001)]
+    by_name = {family.name: family for family in replica_families(many)}
+    found = by_name["logservice_replicas_stalled_bytes"].samples
+    assert {sample.labels["quantile"]: sample.value for sample in found} == {
+        "0.5": 500,
+        "0.9": 900,
+        "0.99": 990,
+        "1.0": 1000,
+    }
+    nobody = {family.name: family for family in replica_families([])}
+    assert [one.value for one in nobody["logservice_replicas_stalled_bytes"].samples] == [0] * 4

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.server.monitor.own.readiness import Code, reasons, without_hakeeper
+from logservice.server.monitor.own.readiness import (
+    Code,
+    reasons,
+    turned_away,
+    without_hakeeper,
+)
 from logservice.server.monitor.own.status import ReplicaStatus
+from tests.documents.picture import store_status
 from tests.server.monitor.samples import directory, replica
 
 PLENTY = [directory()]
@@ -60,6 +66,17 @@ def test_replicas_that_differ_undecided_are_a_reason() -> None:
     assert (found.code, found.shard) == ("diverged", 7)
     many = range(bounds.READY_REASONS_MAX + 5)
     assert len(reasons("serving", [], PLENTY, many)) == bounds.READY_REASONS_MAX
+
+
+def test_a_store_that_was_turned_away_says_so_first() -> None:
+    assert turned_away("") == ()
+    own = turned_away("a data directory of s1, which was forgotten")
+    found = reasons("serving", [replica(7, leader=0)], PLENTY, (), own)
+    assert [reason.code for reason in found] == [Code.TURNED_AWAY, Code.NO_LEADER]
+    assert found[0].detail.endswith("a data directory of s1, which was forgotten")
+    # The reporter asks whoever sends the heartbeats.
+    assert store_status(1).reasons[0].code != Code.TURNED_AWAY
+    assert store_status(1, turned_away="not admitted").reasons[0].code == Code.TURNED_AWAY
 
 
 def test_until_hakeeper_answers_an_empty_store_is_of_no_use() -> None:

@@ -46,7 +46,7 @@ from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.wire.chunks import SnapshotAssembly
 from logservice.nodehost.transport.wire.codec import decode_batch
 from logservice.nodehost.transport.wire.control import (
-    PROTOCOL,
+    PROTOCOLS,
     ControlError,
     Hello,
     Lane,
@@ -185,7 +185,7 @@ class Inbound:
         if hello.lane is Lane.BULK:
             self._assembly = SnapshotAssembly(self._budget.share(store, connection.abort))
         self._account = self._reception.admit(self, hello.identity)
-        body = encode_hello(Hello(PROTOCOL, Lane.MAIN, self._identity, StoreId("")))
+        body = encode_hello(Hello(hello.protocol, Lane.MAIN, self._identity, StoreId("")))
         connection.write_frame(FrameKind.HELLO, [body], len(body))
 
     def _refusal(self, hello: Hello) -> LogServiceError | None:
@@ -196,8 +196,13 @@ class Inbound:
                 cluster=mine.cluster_id,
                 expected=hello.identity.cluster_id,
             )
-        if hello.protocol != PROTOCOL:
-            return NotReady(f"{mine.store_id} speaks protocol {PROTOCOL}, not {hello.protocol}")
+        if hello.protocol not in PROTOCOLS:
+            known = " and ".join(map(str, sorted(PROTOCOLS)))
+            return NotReady(
+                f"{mine.store_id} speaks protocol {known}, not {hello.protocol}",
+                protocols=known,
+                protocol=hello.protocol,
+            )
         if hello.expected and hello.expected != mine.store_id:
             return NotReady(f"{mine.store_id} listens here, not {hello.expected}")
         return None

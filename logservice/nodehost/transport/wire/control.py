@@ -7,7 +7,9 @@ as names. REQUEST: ``id u64, timeout_ms u32, method`` and the body. RESPONSE: ``
 (0 answered, 1 failed) and the body, or the error: ``reason, message, count u16`` and that many
 name pairs. A name is ``length u16`` and UTF-8.
 
-Both sides say HELLO, the dialer first; the side that sees a mistake answers REFUSED and closes.
+Both sides say HELLO, the dialer first; the side that sees a mistake answers REFUSED and closes. The
+dialer says which protocol the connection has, and the acceptor repeats it if it knows it, so stores
+of neighbouring releases understand each other.
 A typed error crosses unchanged: class by reason, message, metadata.
 
 References: `logservice_wire.errors`.
@@ -24,9 +26,13 @@ from logservice_wire.errors import LogServiceError, Reason, error_for
 
 from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.versions import KNOWN
 
 PROTOCOL: Final = 4
-"""Version of everything inside the frames."""
+"""Version of everything inside the frames, as a dialer of this program says it."""
+
+PROTOCOLS: Final = KNOWN.written("peer-protocol")
+"""The versions that an acceptor takes: those of every cluster version that this program knows."""
 
 _HELLO: Final = struct.Struct("<HBBQQ")
 _INCARNATION: Final = struct.Struct("<Q")

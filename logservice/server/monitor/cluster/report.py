@@ -15,8 +15,9 @@ A report is made when it is asked for. A second question within ADMIN_CLUSTER_AG
 report, so that many pages cost as much as one. A caller that decides by the report what to do next
 (the doctor between two steps of an upgrade) asks for one that is begun after its question. A report
 made a moment earlier would still show a store as well that was just stopped. A report costs the
-loop one pass over the replicas of the cluster. To keep that below a tenth of the loop, the next one
-begins no sooner than ten times as long after it, whoever asks.
+loop one pass over the replicas of the cluster, in slices, so that other work runs in between. To
+keep that below a tenth of the loop, the next one begins no sooner than ten times as long after it,
+whoever asks.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.monitor.cluster import rows as cluster_rows
+from logservice.server.monitor.cluster.feed_tail import FeedTail
 from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperAnswer, StoreAnswer
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.status import StoreStatus, decode, encode
@@ -61,6 +63,7 @@ class ClusterReporter:
         self._good_until_s = 0.0
         self._rest_until_s = 0.0
         self._making: asyncio.Task[tuple[ClusterReport, float]] | None = None
+        self._feed = FeedTail(parts.client.events)
         parts.host.requests.register(STATUS, self._answer)
 
     async def report(self, *, made_now: bool = False) -> ClusterReport:
@@ -93,17 +96,21 @@ class ClusterReporter:
                 store.store_id: store.peer_address for store in view.stores if store.peer_address
             }
         words = await self._ask_stores(addresses)
+        if view is not None:
+            await self._feed.follow(view.revision)
         started_s = self._clock.monotonic()
-        report = cluster_rows.build(
-            HAKeeperAnswer(
-                view,
-                _since(self._view_s, started_s),
-                self._error,
-                _since(self._answered_s(), started_s),
-            ),
-            words,
-            self._reporter.status(),
+        word = HAKeeperAnswer(
+            view,
+            _since(self._view_s, started_s),
+            self._error,
+            _since(self._answered_s(), started_s),
         )
+        shards = []
+        for row in cluster_rows.shard_rows(word, words):
+            shards.append(row)
+            if len(shards) % bounds.ADMIN_ROWS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        report = cluster_rows.build(word, words, self._reporter.status(), self._feed.newest, shards)
         now_s = self._clock.monotonic()
         self._newest = report
         self._rest_until_s = now_s + _BUSY_SHARE * (now_s - started_s)

@@ -7,13 +7,20 @@ one, as the leader itself counts it; without the leader's answer it is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from msgspec import Struct
 
-from logservice import bounds
-from logservice.hakeeper.answers.views import ClusterView, ReplicaView, ShardView, StoreView
+from logservice import bounds, versions
+from logservice.hakeeper.answers.views import (
+    ClusterView,
+    ReplicaView,
+    SettingsView,
+    ShardView,
+    StoreView,
+)
+from logservice.hakeeper.commands.cluster_events import ClusterEvent
 from logservice.ids import ShardId, StoreId
 from logservice.same_names import copied
 from logservice.server.monitor.own.status import (
@@ -50,7 +57,8 @@ class StoreAnswer:
 
 class StoreRow(Struct, frozen=True, kw_only=True):
     """One store. `answers`: whether it answered the store that was asked. `alive`: whether HAKeeper
-    hears it; while HAKeeper itself is silent, a store that does not answer is not alive.
+    hears it; while HAKeeper itself is silent, a store that does not answer is not alive. `mode`:
+    whether it is open, read-only or draining; members_left: what a draining one still has.
 
     heartbeat_age_ticks: how old its last heartbeat was at least when the report was made; -1 when
     that is unknown.
@@ -65,6 +73,7 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     ready: bool = False
     reasons: tuple[Reason, ...] = ()
     alarms: tuple[str, ...] = ()
+    configured: dict[str, str] = {}
     version: str = ""
     uptime_s: float = 0.0
     heartbeat_age_ticks: int = -1
@@ -84,6 +93,14 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     took_us: int = 0
     clock_offset_us: int = 0
     labels: dict[str, str] = {}
+    longest_loop_turn_us: int = 0
+    loop_stalls: int = 0
+    zone: str = ""
+    mode: str = ""
+    members_left: int = 0
+    repair_off_ticks: int = 0
+    directory_age_s: float = -1.0
+    """How old the store's copy of the directory of logs is; -1 when it has none or is silent."""
 
 
 class ReplicaRow(Struct, frozen=True, kw_only=True):
@@ -102,11 +119,17 @@ class ReplicaRow(Struct, frozen=True, kw_only=True):
     applied_lsn: int = 0
     first_lsn: int = 0
     lag_entries: int = -1
+    zone: str = ""
 
 
 class ShardRow(Struct, frozen=True, kw_only=True):
-    """One shard. `voters`: how many there are, as the replicas themselves say. `lag_entries`: that
-    of the member furthest behind, -1 when unknown.
+    """One shard. `state`: creating, open, closed or deleting; end_lsn: behind the last record of a
+    closed one. `voters`: how many there are, as the replicas themselves say. `lag_entries`: that
+    of the member furthest behind, -1 when unknown. max_bytes_per_s, max_records_per_s: the limits
+    that its leader holds it to, 0 for none; appends_delayed: those that waited or were refused for
+    them since the leader's store started. weight: its share of a disk that more logs want, 0 when
+    unknown. `learners`: how many are wanted that stay such, by zone; an empty one is
+    anywhere.
     """
 
     shard: int
@@ -131,10 +154,24 @@ class ShardRow(Struct, frozen=True, kw_only=True):
     stalled: str = ""
     stalled_bytes: int = 0
     replicas: tuple[ReplicaRow, ...] = ()
+    state: str = ""
+    end_lsn: int = 0
+    max_bytes_per_s: int = 0
+    max_records_per_s: int = 0
+    appends_delayed: int = 0
+    learners: dict[str, int] = {}
+    weight: int = 0
+
+    @property
+    def live_voters(self) -> int:
+        """How many of those who vote are well, as far as is known."""
+        return sum(one.role != "learner" and one.health in ("", "alive") for one in self.replicas)
 
 
 class OperatorRow(Struct, frozen=True, kw_only=True):
-    """One repair under way."""
+    """What HAKeeper is doing with one replica, and why (`cause`). entries_to_go: what a replica
+    that comes still lacks, -1 when nobody knows.
+    """
 
     operator: int
     shard: int
@@ -144,6 +181,41 @@ class OperatorRow(Struct, frozen=True, kw_only=True):
     replica: int
     store: str
     error: str
+    from_store: str = ""
+    cause: str = ""
+    entries_to_go: int = -1
+
+
+class ServiceRow(Struct, frozen=True, kw_only=True):
+    """One of the database's own services. expires_in_ticks: when it is forgotten, if no heartbeat
+    comes. waiting: how many commands it has not acknowledged. replays: how many logs it replays, of
+    which not_held are not held for it as it wants. behind_ticks: for how long it has replayed
+    nothing of a log that has more, the longest of them.
+    """
+
+    service: str
+    kind: str
+    address: str
+    owner: str
+    labels: dict[str, str]
+    expires_in_ticks: int
+    waiting: int
+    replays: int = 0
+    not_held: int = 0
+    behind_ticks: int = 0
+    work_state: str = ""
+
+
+class FeedRow(Struct, frozen=True, kw_only=True):
+    """One event of the cluster, as HAKeeper tells it. shard, replica: 0 when it is about none."""
+
+    revision: int
+    tick: int
+    kind: str
+    shard: int
+    replica: int
+    store: str
+    text: str
 
 
 class StoreEvent(Struct, frozen=True, kw_only=True):
@@ -160,7 +232,8 @@ class StoreEvent(Struct, frozen=True, kw_only=True):
 class ClusterRow(Struct, frozen=True, kw_only=True):
     """The cluster in short. hakeeper_age_s: the age of HAKeeper's view in this report, -1 when it
     is unknown. hakeeper_silent_s: how long ago HAKeeper last answered the store that was asked, -1
-    if it never did.
+    if it never did. next_version: what the cluster version could be raised to, 0 for nothing;
+    holding_back: the stores that it waits for.
     """
 
     cluster: str
@@ -181,6 +254,12 @@ class ClusterRow(Struct, frozen=True, kw_only=True):
     operators: int
     flags: tuple[str, ...]
     events: tuple[StoreEvent, ...]
+    cluster_version: int = versions.FIRST
+    next_version: int = 0
+    holding_back: tuple[str, ...] = ()
+    services: int = 0
+    settings: dict[str, str] = {}
+    """Those in force, by the names that `StoreStatus.configured` has for them."""
 
 
 class ClusterReport(Struct, frozen=True, kw_only=True):
@@ -190,19 +269,29 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
     stores: tuple[StoreRow, ...]
     shards: tuple[ShardRow, ...]
     operators: tuple[OperatorRow, ...]
+    services: tuple[ServiceRow, ...] = ()
+    """The first ones by name, ADMIN_SERVICES_SHOWN of them; `ClusterRow.services` is how many."""
+    feed: tuple[FeedRow, ...] = ()
+    """The newest events of the cluster, the newest one first."""
 
 
 def build(
-    hakeeper: HAKeeperAnswer, answers: Mapping[str, StoreAnswer], me: StoreStatus
+    hakeeper: HAKeeperAnswer,
+    answers: Mapping[str, StoreAnswer],
+    me: StoreStatus,
+    events: Sequence[ClusterEvent] = (),
+    shards: Sequence[ShardRow] | None = None,
 ) -> ClusterReport:
-    """Combine the sources into one report. `me`: the status of the store that was asked."""
+    """Combine the sources into one report. `me`: the status of the store that was asked. `events`:
+    the newest ones of the cluster, in order. `shards`: those of `shard_rows`, if they are made.
+    """
     view = hakeeper.view
     views = {store.store_id: store for store in view.stores} if view is not None else {}
     stores = tuple(
         _store(store, views.get(StoreId(store)), answers.get(store, StoreAnswer()), hakeeper)
         for store in sorted({*views, *answers})
     )
-    shards = _shards(view if not hakeeper.error else None, view, answers)
+    shards = tuple(shard_rows(hakeeper, answers) if shards is None else shards)
     operators = tuple(
         copied(
             OperatorRow,
@@ -229,16 +318,41 @@ def build(
         stores_ready=sum(store.ready for store in stores),
         shards=len(shards),
         shards_without_leader=sum(not shard.leader_store for shard in shards),
-        shards_lacking_replicas=sum(_lacks_replicas(shard) for shard in shards),
+        shards_lacking_replicas=sum(shard.live_voters < shard.wanted for shard in shards),
         operators=len(operators),
         flags=view.flags if view is not None else (),
         events=_events(answers),
+        cluster_version=view.cluster_version if view is not None else versions.FIRST,
+        next_version=view.next_version if view is not None else 0,
+        holding_back=view.holding_back if view is not None else (),
+        services=len(view.services) if view is not None else 0,
+        settings=_settings(view.settings) if view is not None else {},
     )
-    return ClusterReport(cluster=cluster, stores=stores, shards=shards, operators=operators)
+    return ClusterReport(
+        cluster=cluster,
+        stores=stores,
+        shards=shards,
+        operators=operators,
+        services=_services(view),
+        feed=tuple(copied(FeedRow, event) for event in reversed(events)),
+    )
 
 
-def _lacks_replicas(shard: ShardRow) -> bool:
-    return sum(replica.health in ("", "alive") for replica in shard.replicas) < shard.wanted
+def _services(view: ClusterView | None) -> tuple[ServiceRow, ...]:
+    known = view.services if view is not None else ()
+    return tuple(
+        copied(
+            ServiceRow,
+            one,
+            service=one.service_id,
+            labels=dict(one.labels),
+            waiting=len(one.waiting),
+            replays=len(one.replayed),
+            not_held=sum(not 0 < held.held_lsn <= held.lsn + 1 for held in one.replayed),
+            behind_ticks=max((held.behind_ticks for held in one.replayed), default=0),
+        )
+        for one in sorted(known, key=lambda one: one.service_id)[: bounds.ADMIN_SERVICES_SHOWN]
+    )
 
 
 def _events(answers: Mapping[str, StoreAnswer]) -> tuple[StoreEvent, ...]:
@@ -287,7 +401,23 @@ def _store(
         took_us=answer.took_us,
         clock_offset_us=answer.clock_offset_us,
         labels=dict(view.labels) if view is not None else {},
+        zone=view.zone if view is not None else "",
+        mode=view.mode if view is not None else "",
+        members_left=view.members_left if view is not None else 0,
+        repair_off_ticks=view.repair_off_ticks if view is not None else 0,
     )
+
+
+def _settings(view: SettingsView) -> dict[str, str]:
+    """Nothing when a store of the first cluster version answered, which does not tell."""
+    if not view.store_timeout_ticks:
+        return {}
+    timeout_s = view.store_timeout_ticks / bounds.HAKEEPER_TICKS_PER_S
+    return {
+        "bootstrap.replicas": str(view.default_replicas),
+        "hakeeper.joining": view.joining,
+        "hakeeper.store_timeout_s": f"{timeout_s:g}",
+    }
 
 
 def _heard_ticks(view: StoreView | None, hakeeper: HAKeeperAnswer) -> int:
@@ -303,9 +433,12 @@ def _disk(figures: Mapping[str, float], name: str, reported: int) -> int:
 # --- shards ---------------------------------------------------------------------------------------
 
 
-def _shards(
-    fresh: ClusterView | None, view: ClusterView | None, answers: Mapping[str, StoreAnswer]
-) -> tuple[ShardRow, ...]:
+def shard_rows(hakeeper: HAKeeperAnswer, answers: Mapping[str, StoreAnswer]) -> Iterator[ShardRow]:
+    """The shards, one after the other, because there may be many: whoever takes them may let other
+    work run in between.
+    """
+    view = hakeeper.view
+    fresh = view if not hakeeper.error else None
     silent = {store for store, answer in answers.items() if answer.status is None}
     serving = {
         store
@@ -318,8 +451,8 @@ def _shards(
     for store, answer in sorted(answers.items()):
         for replica in answer.status.replicas if answer.status is not None else ():
             found.setdefault(replica.shard, {})[store] = replica
-    return tuple(
-        _shard(
+    for shard in sorted({*views, *found}):
+        yield _shard(
             shard,
             views.get(ShardId(shard)),
             found.get(shard, {}),
@@ -327,8 +460,6 @@ def _shards(
             serving,
             reported.get(ShardId(shard), ""),
         )
-        for shard in sorted({*views, *found})
-    )
 
 
 def _shard(
@@ -379,6 +510,10 @@ def _shard(
         stalled=stalled.stalled,
         stalled_bytes=stalled.stalled_bytes,
         replicas=replicas,
+        state=view.state if view is not None else "",
+        end_lsn=view.end_lsn if view is not None else 0,
+        learners=dict(view.learners) if view is not None else {},
+        weight=view.weight if view is not None else 0,
     )
 
 
@@ -422,6 +557,7 @@ def _replica(
         replica=view.replica_id,
         store=view.store_id,
         role=view.role,
+        zone=view.zone,
         health="halted" if status is not None and status.halted else health,
         leader=leader is not None and leader.replica == view.replica_id,
         lag_entries=_lag(view.replica_id, leader, followers),
@@ -438,6 +574,7 @@ def _replica_by_store(
         ReplicaRow,
         status,
         store=store,
+        zone="",
         health="halted" if status.halted else "",
         leader=leader is not None and leader.replica == status.replica,
         lag_entries=_lag(status.replica, leader, followers),

@@ -1,10 +1,11 @@
 """readiness: whether clients should be sent to a store, and if not, why.
 
-A store is ready when all of this holds: it serves; it is known what it should run; every replica
-here runs and knows a leader that it can reach; the disks work and are below the high-water mark;
-truncation is not stalled; no difference between replicas is undecided. Each condition that fails is
-a reason of its own, with the shard it concerns and words for a person. All of this is a pure
-function of what the reporter found.
+A store is ready when all of this holds: it serves; it belongs to the cluster; it is known what it
+should run; every replica here runs, applies what is committed, and knows a leader that it can
+reach; the disks work and are below the high-water mark; truncation is not stalled; no difference
+between replicas is undecided.
+Each condition that fails is a reason of its own, with the shard it concerns and words for a person.
+All of this is a pure function of what the reporter found.
 
 "Known what it should run": until HAKeeper has answered this process once, no client can use a store
 that has nothing, or that came back with another data directory than shard 0 was begun with. A store
@@ -34,6 +35,8 @@ class Code(enum.StrEnum):
     """HAKeeper was begun with another data directory of this store, and has not answered since."""
     NO_HAKEEPER = "no_hakeeper"
     """Nothing runs here, and HAKeeper has not said yet what should run."""
+    TURNED_AWAY = "turned_away"
+    """HAKeeper takes no heartbeat of this store: it was forgotten, or not admitted yet."""
     NO_LEADER = "no_leader"
     HALTED = "halted"
     DIVERGED = "diverged"
@@ -41,6 +44,8 @@ class Code(enum.StrEnum):
     DISK_FULL = "disk_full"
     DIRECTORY_FAILED = "directory_failed"
     TRUNCATION_STALLED = "truncation_stalled"
+    STUCK = "stuck"
+    """A replica has entries to apply and applies none."""
 
 
 def reasons(
@@ -93,6 +98,15 @@ def without_hakeeper(refused: str, waiting: str, *, empty: bool) -> tuple[Reason
     return ()
 
 
+def turned_away(why: str) -> tuple[Reason, ...]:
+    """The reason of a store that HAKeeper does not take as one of the cluster's. `why`: its words;
+    "" for a store that it takes.
+    """
+    if not why:
+        return ()
+    return (Reason(code=Code.TURNED_AWAY, detail=f"HAKeeper turned this store away: {why}"),)
+
+
 def _of_directory(directory: DirectoryStatus) -> Reason | None:
     if directory.failed:
         return Reason(code=Code.DIRECTORY_FAILED, detail=f"{directory.path}: {directory.failed}")
@@ -105,6 +119,12 @@ def _of_directory(directory: DirectoryStatus) -> Reason | None:
 def _of_replica(replica: ReplicaStatus) -> Reason | None:
     if replica.halted:
         return Reason(code=Code.HALTED, detail=replica.halted, shard=replica.shard)
+    if replica.stuck:
+        return Reason(
+            code=Code.STUCK,
+            detail=f"replica {replica.replica} applies nothing, at entry {replica.applied_index}",
+            shard=replica.shard,
+        )
     if replica.leader == 0:
         return Reason(
             code=Code.NO_LEADER,

@@ -32,6 +32,7 @@ from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.same_names import copied
 from logservice.server.monitor.own import readiness
 from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.monitor.own.status import (
     Buckets,
     DirectoryStatus,
@@ -54,8 +55,10 @@ class StatusReporter:
         events: EventRing,
         rpc_errors: Callable[[], Mapping[str, int]],
         clock: Clock | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
-        """`rpc_errors`: failed calls since the start, by ``Method/REASON``."""
+        """`rpc_errors`: failed calls since the start, by ``Method/REASON``. `turns`: its loop."""
+        self._turns = turns or LoopTurns()
         self._config = config
         self._events = events
         self._rpc_errors = rpc_errors
@@ -117,8 +120,12 @@ class StatusReporter:
             peer_address=self.peer_address,
             admin_address=self.admin_address,
             reasons=readiness.reasons(self.phase, (), ()),
+            configured=_configured(self._config),
             rpc_errors=dict(self._rpc_errors()),
             events=self._events.newest(bounds.EVENTS_PER_STATUS),
+            loop_turn_seconds=buckets(self._turns.histogram(), 1e6),
+            longest_loop_turn_us=self._turns.longest_us,
+            loop_stalls=self._turns.stalls,
         )
         if parts is None or self.phase == "starting":
             return common
@@ -134,11 +141,9 @@ class StatusReporter:
         heartbeats = parts.heartbeats
         answered_s = heartbeats.last_success_s if heartbeats is not None else None
         first = parts.bootstrapper
-        own = (
-            readiness.without_hakeeper(first.refused, first.waiting, empty=not replicas)
-            if answered_s is None
-            else ()
-        )
+        own = readiness.turned_away(heartbeats.turned_away if heartbeats is not None else "")
+        if answered_s is None and not own:
+            own = readiness.without_hakeeper(first.refused, first.waiting, empty=not replicas)
         return msgspec.structs.replace(
             common,
             reasons=readiness.reasons(
@@ -153,6 +158,7 @@ class StatusReporter:
             truncation=dict(parts.truncation_counts()),
             integrity=dict(parts.integrity_counts()),
             messages_refused=dict(parts.host.refusals.counts),
+            appends_delayed=parts.host.limits.delayed,
             requests_refused={
                 f"{method}/{rule}": count
                 for (method, rule), count in parts.host.requests.refused.items()
@@ -160,6 +166,8 @@ class StatusReporter:
             compare_shards=parts.comparer.pass_shards,
             compare_shards_done=parts.comparer.pass_shards_done,
             replicas=replicas,
+            directory_index=parts.directory.index,
+            directory_age_s=parts.directory.age_s() if parts.directory.index else -1.0,
         )
 
     def _replicas(self, parts: StoreParts) -> tuple[ReplicaStatus, ...]:
@@ -314,3 +322,15 @@ def merged(directories: Sequence[Mapping[str, float]]) -> dict[str, float]:
                 max(found.get(name, 0), number) if slowest else found.get(name, 0) + number
             )
     return found
+
+
+def _configured(config: StoreConfig) -> dict[str, str]:
+    """The cluster's settings as the configuration names them. HAKeeper keeps the time-out in ticks,
+    and shows it as if they were of the usual length; so this is shown in the same way.
+    """
+    ticks = max(1, round(config.hakeeper.store_timeout_s * 1000 / config.hakeeper.tick_ms))
+    return {
+        "bootstrap.replicas": str(config.bootstrap.replicas),
+        "hakeeper.joining": config.hakeeper.joining,
+        "hakeeper.store_timeout_s": f"{ticks / bounds.HAKEEPER_TICKS_PER_S:g}",
+    }

@@ -47,8 +47,9 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
 
     incarnation: that of the data directory it is in. role: that of the Raft core, or ``halted``.
     leader: the leader's replica id, 0 when none is known. hold_lsn: the lowest held LSN, 0 without
-    holds. stalled: why truncation makes no progress, empty while it does. The LSN fields are 0 for
-    shard 0.
+    holds. stalled: why truncation makes no progress, empty while it does. stuck: it
+    has entries to apply and applies none. appends_delayed: those that waited, or were refused, for
+    the limits of the log. The LSN fields are 0 for shard 0.
     """
 
     shard: int = 0
@@ -80,6 +81,10 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
     halted: str = ""
     stalled: str = ""
     stalled_bytes: int = 0
+    stuck: bool = False
+    max_bytes_per_s: int = 0
+    max_records_per_s: int = 0
+    appends_delayed: int = 0
 
 
 class Buckets(Struct, frozen=True, kw_only=True):
@@ -129,7 +134,12 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     `StoreParts.integrity_counts`. messages_refused: how many Raft messages of peers were not heard,
     by `hearing.refusals.Refusal`. requests_refused: how many requests of peers a rule refused, by
     method and rule (``hakeeper.propose/enrolled``). compare_shards, compare_shards_done: the shards
-    of the comparison that is under way, and those it has done; 0 while none is.
+    of the comparison that is under way, and those it has done; 0 while none is. loop_turn_seconds:
+    see `loop_turns`; longest_loop_turn_us: the longest since the start; loop_stalls: how many were
+    longer than a tick. appends_delayed: by the limits of their logs. configured: what this store's
+    configuration says about the cluster, which counts at the first start only.
+    directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
+    before cluster version 2, when there is none.
     """
 
     store: str = ""
@@ -143,6 +153,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     admin_address: str = ""
     reasons: tuple[Reason, ...] = ()
     heartbeat_age_s: float = -1.0
+    configured: dict[str, str] = {}
     alarms: tuple[str, ...] = ()
     certificates: dict[str, float] = {}
     directories: tuple[DirectoryStatus, ...] = ()
@@ -157,6 +168,12 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     rpc_errors: dict[str, int] = {}
     replicas: tuple[ReplicaStatus, ...] = ()
     events: tuple[EventLine, ...] = ()
+    loop_turn_seconds: Buckets = Buckets()
+    longest_loop_turn_us: int = 0
+    loop_stalls: int = 0
+    appends_delayed: int = 0
+    directory_index: int = 0
+    directory_age_s: float = -1.0
 
 
 _encoder = msgpack.Encoder()

@@ -3,10 +3,13 @@
     /healthz     200 while the event loop answers: for a supervisor that restarts what hangs
     /readyz      200 when ready, else 503; the reasons are in the body either way
     /metrics     Prometheus
-    /api/v1/...  cluster, stores, shards, operators (any store shows all), store (this one)
+    /api/v1/...  cluster, stores, shards, operators, services and events (any store shows all);
+                 store (this one); shards/page?filter=&troubled=&sort=&descending=&offset=&count=
+                 has only the shards that a page shows (`shard_page`)
     /ui          the page; what lies under /ui/ is all it loads
 
-Everything is read-only: there are only GET and HEAD, no parameters, no body, no cookie. The page
+Everything is read-only: there are only GET and HEAD, no body, no cookie; one document has
+parameters. The page
 may load nothing from elsewhere and run nothing inline (Content-Security-Policy). On a loopback
 address a request must name a loopback host. Else any web page could read the answers through a name
 of its own that resolves to this address (DNS rebinding).
@@ -25,6 +28,7 @@ from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import Reason, StoreStatus, to_json
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
+from logservice.server.monitor.port.shard_page import BadQuery, ShardPages, parse
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -78,6 +82,7 @@ class AdminApp:
         self._board = board
         self._metrics = metrics
         self._loopback_only = loopback_only
+        self._pages = ShardPages()
         folder = resources.files("logservice.server.monitor") / "ui"
         self._page = {
             path: Answer("200 OK", kind, (folder / name).read_bytes())
@@ -104,7 +109,12 @@ class AdminApp:
             return Answer(refused.status, refused.content_type, refused.body, (("Allow", "GET"),))
         path = environ.get("PATH_INFO", "/").rstrip("/") or "/"
         try:
+            if path == "/api/v1/shards/page":
+                choice = parse(environ.get("QUERY_STRING", ""))
+                return _json(self._pages.page(self._board.cluster(), choice))
             return self._route(path, environ.get("HTTP_ACCEPT", ""))
+        except BadQuery as bad:
+            return _error("400 Bad Request", str(bad))
         except LoopStuck as stuck:
             return _error("503 Service Unavailable", str(stuck))
         except NotServing:
@@ -151,6 +161,8 @@ _PARTS: dict[str, Callable[[ClusterReport], object]] = {
     "stores": lambda report: report.stores,
     "shards": lambda report: report.shards,
     "operators": lambda report: report.operators,
+    "services": lambda report: report.services,
+    "events": lambda report: report.feed,
 }
 
 

@@ -3,9 +3,8 @@
 Theory of operation. There are no metric objects on any hot path: at a scrape one status is taken
 from the loop and turned into families here, in a thread of the admin port. Names follow
 Prometheus's conventions (base units, `_total` for what only grows). Label sets are bounded: stores
-and reasons by the code, shards by METRIC_SHARDS_MAX (the lowest ids; the rest is only counted),
-methods by the proto. The store that leads shard 0 adds the cluster's figures, so that sums over
-stores count them once.
+and reasons by the code, shards by METRIC_SHARDS_MAX (`shard_series`), methods by the proto. The
+store that leads shard 0 adds the cluster's figures, so that sums over stores count them once.
 
 When the loop does not give a status in time, there are only `logservice_loop_responsive` at 0 and
 the process's own figures, which is what an alert needs then.
@@ -38,6 +37,7 @@ from logservice.server.monitor.own.status import (
     ReplicaStatus,
     StoreStatus,
 )
+from logservice.server.monitor.port import shard_series
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
 
 
@@ -193,6 +193,17 @@ class Metrics:
         return encode(self._registry), content_type
 
 
+def _heard_of_hakeeper(status: StoreStatus) -> Iterator[Metric]:
+    yield _gauge(
+        "heartbeat_age_seconds", "Since HAKeeper last answered; -1: never.", status.heartbeat_age_s
+    )
+    yield _gauge(
+        "shard_directory_age_seconds",
+        "Since HAKeeper said that this store's copy of the directory of logs is new; -1: no copy.",
+        status.directory_age_s,
+    )
+
+
 def store_families(status: StoreStatus) -> Iterator[Metric]:
     """The families that concern the whole store."""
     info = GaugeMetricFamily(
@@ -208,18 +219,10 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     for code in Code:
         reasons.add_metric([code], sum(reason.code == code for reason in status.reasons))
     yield reasons
-    yield _gauge(
-        "heartbeat_age_seconds", "Since HAKeeper last answered; -1: never.", status.heartbeat_age_s
-    )
+    yield from _heard_of_hakeeper(status)
     yield _gauge("alarms", "What a person must look at although it is ready.", len(status.alarms))
-    expiry = GaugeMetricFamily(
-        "logservice_certificate_expiry_timestamp_seconds",
-        "When the certificate in use expires.",
-        labels=["plane"],
-    )
-    for plane, moment in sorted(status.certificates.items()):
-        expiry.add_metric([plane], moment)
-    yield expiry
+    yield _certificates(status.certificates)
+    yield _loop_turns(status.loop_turn_seconds)
     yield from _directories(status.directories)
     for name, number in sorted(status.transport.items()):
         yield _peer(name, number)
@@ -236,6 +239,12 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         family = CounterMetricFamily(f"logservice_{name}", text)
         family.add_metric([], number)
         yield family
+    delayed = CounterMetricFamily(
+        "logservice_appends_delayed",
+        "Appends that waited, or got BUSY, for the limits of their logs.",
+    )
+    delayed.add_metric([], status.appends_delayed)
+    yield delayed
     refused = CounterMetricFamily(
         "logservice_messages_refused",
         "Raft messages of other stores that were not heard.",
@@ -266,15 +275,35 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield errors
 
 
+def _certificates(found: Mapping[str, float]) -> Metric:
+    expiry = GaugeMetricFamily(
+        "logservice_certificate_expiry_timestamp_seconds",
+        "When the certificate in use expires.",
+        labels=["plane"],
+    )
+    for plane, moment in sorted(found.items()):
+        expiry.add_metric([plane], moment)
+    return expiry
+
+
+def _loop_turns(found: Buckets) -> Metric:
+    turns = HistogramMetricFamily(
+        "logservice_loop_turn_seconds", "How long the event loop was busy at a stretch."
+    )
+    turns.add_metric([], *_cumulative(found))
+    return turns
+
+
 def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
     """One series per figure and replica here, and how many replicas there are in each role."""
     roles = GaugeMetricFamily("logservice_replicas", "Replicas here by role.", labels=["role"])
     for role in ("leader", "follower", "candidate", "pre_candidate", "halted"):
         roles.add_metric([role], sum(replica.role == role for replica in replicas))
     yield roles
-    shown = sorted(replicas, key=lambda replica: replica.shard)[: bounds.METRIC_SHARDS_MAX]
+    shown = shard_series.shown(replicas)
+    yield from shard_series.quantile_families(replicas)
     yield _gauge(
-        "shards_without_series", "Replicas beyond the bound on series.", len(replicas) - len(shown)
+        "shards_without_series", "Replicas without series of their own.", len(replicas) - len(shown)
     )
     for name, text in _REPLICA.items():
         yield _per_shard(name, text, ((item, getattr(item, name)) for item in shown))
@@ -294,7 +323,7 @@ def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
     yield _per_shard(
         "held_back_records",
         "Records that a hold keeps although their truncation was asked for.",
-        ((r, _held_back(r)) for r in shown),
+        ((r, shard_series.held_back(r)) for r in shown),
     )
     yield _per_shard(
         "hold_age_records",
@@ -338,10 +367,6 @@ def cluster_families(report: ClusterReport) -> Iterator[Metric]:
     skew = [abs(store.clock_offset_us) for store in report.stores if store.answers]
     largest_s = max(skew, default=0) / 1e6
     yield _gauge("cluster_clock_skew_seconds", "Largest difference to this clock.", largest_s)
-
-
-def _held_back(replica: ReplicaStatus) -> int:
-    return max(0, replica.requested_truncation_lsn - replica.truncated_lsn)
 
 
 def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
@@ -405,10 +430,13 @@ def _histogram(name: str, text: str, directories: Sequence[Buckets]) -> Metric:
     for place, found in enumerate(directories):
         if not found.counts:
             continue  # it has failed, and has no figures
-        edges = [*(str(float(bound)) for bound in found.bounds), "+Inf"]
-        cumulative = accumulate(found.counts)
-        family.add_metric([str(place)], list(zip(edges, cumulative, strict=True)), found.total)
+        family.add_metric([str(place)], *_cumulative(found))
     return family
+
+
+def _cumulative(found: Buckets) -> tuple[list[tuple[str, float]], float]:
+    edges = [*(str(float(bound)) for bound in found.bounds), "+Inf"]
+    return list(zip(edges, accumulate(found.counts or (0,)), strict=True)), found.total
 
 
 def _peer(name: str, number: float) -> Metric:

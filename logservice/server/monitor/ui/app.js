@@ -10,11 +10,19 @@ const PAGE_ROWS_NARROW = 10;
 const SLOW_DURABLE_WRITE_US = 100000;
 const SKEWED_CLOCK_US = 500000;
 const TICKS_PER_S = 10;
+const OLD_DIRECTORY_S = 30;
+const SOON_GONE_S = 15;
+const STANDS_STILL_S = 300;  // as HAKEEPER_REPLAY_STALL_TICKS
+const FEED_KEPT = 1000;
+const FEED_ROWS = 200;
 
 const view = { key: "shard", up: true, page: 0, filter: "", troubled: false };
 let data = null;
 let before = null;
 let rates = new Map();
+// The cluster's events that this page has seen, the newest first; `shown` is what was there when a
+// person stopped following.
+const feed = { cluster: "", kept: [], shown: null, kind: "" };
 
 const $ = (id) => document.getElementById(id);
 
@@ -59,16 +67,8 @@ function span(seconds) {
 
 // --- what is wrong -----------------------------------------------------------------------------
 
-function stateOf(shard) {
-  const lost = shard.replicas.filter((one) => one.health && one.health !== "alive").length;
-  const alive = shard.replicas.length - lost;
-  if (!shard.leader_store) return { rank: 0, text: "no leader", kind: "bad" };
-  if (lost && alive * 2 <= shard.replicas.length) return { rank: 1, text: "no majority", kind: "bad" };
-  if (lost) return { rank: 2, text: `${lost} replica${lost > 1 ? "s" : ""} down`, kind: "warn" };
-  if (shard.stalled) return { rank: 3, text: "truncation stalled", kind: "warn" };
-  if (alive < shard.wanted) return { rank: 4, text: `${alive} of ${shard.wanted} replicas`, kind: "warn" };
-  if (shard.joint) return { rank: 5, text: "changing", kind: "warn" };
-  return { rank: 9, text: "ok", kind: "good" };
+function isLost(replica) {
+  return Boolean(replica.health) && replica.health !== "alive";
 }
 
 function storeState(store) {
@@ -76,10 +76,12 @@ function storeState(store) {
   if (!store.answers) return { text: "no answer", kind: "bad" };
   if (!store.ready) return { text: store.phase === "serving" ? "not ready" : store.phase, kind: "warn" };
   if (!store.alive) return { text: "not heard by HAKeeper", kind: "warn" };
+  if (store.mode === "draining") return { text: store.members_left ? `draining, ${store.members_left} left` : "empty", kind: "warn" };
+  if (store.mode === "read-only") return { text: "read-only", kind: "warn" };
   return { text: "ready", kind: "good" };
 }
 
-function alarms(cluster, shards) {
+function alarms(cluster, leaderless) {
   const found = [];
   if (cluster.hakeeper_error) {
     const known = cluster.phase !== "unknown";
@@ -87,13 +89,16 @@ function alarms(cluster, shards) {
       : cluster.hakeeper_age_s < 0 ? "its word shown here is old" : `its word shown here is ${span(cluster.hakeeper_age_s)} old`;
     found.push(["bad", `HAKeeper does not answer, nothing is repaired; ${age}. ${cluster.hakeeper_error}`]);
   }
-  const leaderless = shards.filter((shard) => !shard.leader_store);
   if (leaderless.length) {
-    const ids = leaderless.slice(0, 8).map((shard) => shard.shard).join(", ");
-    const more = leaderless.length > 8 ? ` and ${leaderless.length - 8} more` : "";
+    const ids = leaderless.join(", ");
+    const left = cluster.shards_without_leader - leaderless.length;
+    const more = left > 0 ? ` and ${left} more` : "";
     found.push(["bad", `Without a leader, no appends: shard ${ids}${more}`]);
   }
   for (const flag of cluster.flags.slice(0, 6)) found.push(["warn", flag]);
+  if (cluster.next_version && !cluster.holding_back.length) {
+    found.push(["warn", `The cluster is at version ${cluster.cluster_version}, and every store knows ${cluster.next_version}: logctl upgrade raise`]);
+  }
   if (cluster.flags.length > 6) found.push(["warn", `and ${cluster.flags.length - 6} more: logctl repairs`]);
   return found.map(([kind, text]) => make("p", text, "alarm", kind));
 }
@@ -110,7 +115,6 @@ function rate(key, value) {
 
 function takeRates() {
   rates = new Map();
-  for (const shard of data.shards) rates.set(`shard ${shard.shard}`, rate(`shard ${shard.shard}`, shard.applied_lsn));
   for (const store of data.stores) {
     rates.set(`bytes ${store.store}`, rate(`bytes ${store.store}`, store.bytes_written));
     rates.set(`durable writes ${store.store}`, rate(`durable writes ${store.store}`, store.durable_writes));
@@ -120,7 +124,7 @@ function takeRates() {
 // --- drawing -----------------------------------------------------------------------------------
 
 function drawTop() {
-  const { cluster, shards, stores } = data;
+  const { cluster, page, stores } = data;
   $("cluster").textContent = cluster.cluster || "Log service";
   document.title = `${cluster.cluster} – log service`;
   const phase = $("phase");
@@ -129,9 +133,7 @@ function drawTop() {
   phase.textContent = silent ? "HAKeeper silent" : cluster.phase.replaceAll("_", " ");
   phase.className = `pill ${silent ? "bad" : cluster.phase === "running" ? "good" : "warn"}`;
   $("asked").textContent = `as seen by ${cluster.asked_store}`;
-  put($("alarms"), alarms(cluster, shards));
-  let records = 0;
-  for (const shard of shards) records += rates.get(`shard ${shard.shard}`) || 0;
+  put($("alarms"), alarms(cluster, page.without_leader));
   let written = 0;
   for (const store of stores) written += rates.get(`bytes ${store.store}`) || 0;
   const slowest = Math.max(0, ...stores.map((store) => store.durable_write_p99_us));
@@ -140,12 +142,17 @@ function drawTop() {
     ["stores ready", `${cluster.stores_ready} / ${cluster.stores}`, cluster.stores_ready < cluster.stores],
     ["shards with a leader", `${cluster.shards - cluster.shards_without_leader} / ${cluster.shards}`, cluster.shards_without_leader > 0],
     ["short of replicas", number(cluster.shards_lacking_replicas), cluster.shards_lacking_replicas > 0],
-    ["records/s", number(records), false],
+    ["records/s", number(page.records_per_s), false],
     ["written/s, all copies", bytes(written), false],
     ["slowest durable write p99", micros(slowest), slowest > SLOW_DURABLE_WRITE_US],
     ["least disk free", free.length ? bytes(Math.min(...free)) : "–", false],
-    ["repairs", number(cluster.operators), false],
+    ["under way", number(cluster.operators), false],
   ];
+  const zones = new Set(stores.map((store) => store.zone).filter(Boolean));
+  if (zones.size) {
+    const up = new Set(stores.filter((store) => store.ready).map((store) => store.zone).filter(Boolean));
+    tiles.splice(1, 0, ["zones with a ready store", `${up.size} / ${zones.size}`, up.size < zones.size]);
+  }
   put($("tiles"), tiles.map(([label, value, trouble]) => {
     const tile = make("div", null, "tile", trouble && "trouble");
     tile.append(make("b", value), make("span", label, "quiet"));
@@ -165,7 +172,7 @@ function storeCard(store) {
   const title = make("h3", store.store);
   title.append(make("span", state.text, "pill", state.kind));
   card.append(title);
-  const where = [store.host !== store.store && store.host, store.client_address, store.version].filter(Boolean);
+  const where = [store.zone && `zone ${store.zone}`, store.host !== store.store && store.host, store.client_address, store.version].filter(Boolean);
   card.append(make("p", where.join(" · "), "quiet"));
   const total = store.disk_used_bytes + store.disk_free_bytes;
   if (total) {
@@ -187,8 +194,10 @@ function storeCard(store) {
     ["durable write p99", micros(store.durable_write_p99_us)],
     ["durable writes/s", durableWrites === null || durableWrites === undefined ? "–" : number(durableWrites)],
     ["written/s", written === null || written === undefined ? "–" : bytes(written)],
+    ["loop stalls", store.answers ? `${number(store.loop_stalls)}, longest ${micros(store.longest_loop_turn_us)}` : "–"],
     ["up", store.answers ? span(store.uptime_s) : "–"],
     ["heard", heard(store)],
+    ["directory copy", store.directory_age_s < 0 ? "–" : `${span(store.directory_age_s)} old`],
   ];
   const list = make("dl");
   for (const [label, value] of facts) {
@@ -203,19 +212,20 @@ function storeCard(store) {
   if (more > 0) why.push(`and ${more} more ${more > 1 ? "reasons" : "reason"}`);
   why.push(...store.alarms);
   if (!store.answers) why.push(store.error);
+  if (store.directory_age_s > OLD_DIRECTORY_S) why.push(`its copy of the directory of logs is ${span(store.directory_age_s)} old: hakeeper-silent.md`);
   if (store.answers && Math.abs(store.clock_offset_us) > SKEWED_CLOCK_US) why.push(`its clock is off by ${(store.clock_offset_us / 1e6).toFixed(1)} s`);
   for (const text of why) card.append(make("p", text, "why", state.kind === "good" ? "warn" : state.kind));
   return card;
 }
 
 function replicaChip(replica) {
-  const lost = replica.health && replica.health !== "alive";
+  const lost = isLost(replica);
   const behind = replica.lag_entries > 1000;
   const chip = make("span", replica.store, "replica", replica.leader && "leads", lost && "lost", !lost && behind && "behind");
-  const words = [replica.role, replica.leader ? "leader" : "", replica.health, `applied index ${number(replica.applied_index)}`];
+  const words = [replica.role, replica.zone && `zone ${replica.zone}`, replica.leader ? "leader" : "", replica.health, `applied index ${number(replica.applied_index)}`];
   if (replica.lag_entries >= 0) words.push(`${number(replica.lag_entries)} entries behind`);
   chip.title = words.filter(Boolean).join(", ");
-  if (replica.role === "learner") chip.append(" (learner)");
+  if (replica.role === "learner") chip.append(replica.zone ? ` (learner, ${replica.zone})` : " (learner)");
   if (lost) chip.append(` ${replica.health}`);
   return chip;
 }
@@ -228,13 +238,23 @@ function cell(label, content, ...classes) {
   return td;
 }
 
-function shardRow(shard) {
+const USUAL_WEIGHT = 100;
+
+function limitsOf(shard) {
+  const words = [];
+  if (shard.max_bytes_per_s) words.push(`${bytes(shard.max_bytes_per_s)}/s`);
+  if (shard.max_records_per_s) words.push(`${number(shard.max_records_per_s)} records/s`);
+  if (shard.weight && shard.weight !== USUAL_WEIGHT) words.push(`weight ${number(shard.weight)}`);
+  const limits = make("span", words.join(", ") || "–");
+  if (shard.appends_delayed) limits.title = `${number(shard.appends_delayed)} appends waited or were refused for it`;
+  return limits;
+}
+
+function shardRow({ row: shard, condition, records_per_s: perSecond }) {
   const row = make("tr");
   row.dataset.shard = shard.shard;
-  const state = stateOf(shard);
   const chips = document.createDocumentFragment();
   for (const replica of shard.replicas) chips.append(replicaChip(replica));
-  const perSecond = rates.get(`shard ${shard.shard}`);
   const kept = shard.requested_truncation_lsn > shard.truncated_lsn;
   const truncation = make("span", number(shard.truncated_lsn));
   if (kept) {
@@ -246,11 +266,12 @@ function shardRow(shard) {
   row.append(
     cell("shard", String(shard.shard), "num"),
     cell("", shard.name || "–", "name"),
-    cell("", make("span", state.text, "pill", state.kind)),
+    cell("", make("span", condition.text, "pill", condition.level)),
     cell("leader", shard.leader_store || "none"),
     cell("", chips, "wide"),
     cell("lag", shard.lag_entries < 0 ? "?" : number(shard.lag_entries), "num"),
-    cell("records/s", !log || perSecond === null || perSecond === undefined ? "–" : number(perSecond), "num"),
+    cell("records/s", !log || perSecond === null ? "–" : number(perSecond), "num"),
+    cell("limits", limitsOf(shard)),
     cell("first", log ? number(shard.first_lsn) : "–", "num"),
     cell("applied", log ? number(shard.applied_lsn) : "–", "num"),
     cell("truncation", log ? truncation : "–", "num"),
@@ -260,35 +281,24 @@ function shardRow(shard) {
   return row;
 }
 
-function wanted(shard) {
-  if (view.troubled && stateOf(shard).rank === 9) return false;
-  if (!view.filter) return true;
-  const text = [shard.shard, shard.name, shard.leader_store, shard.writer_holder, stateOf(shard).text, ...shard.replicas.map((one) => one.store)];
-  return text.join(" ").toLowerCase().includes(view.filter);
-}
+const perPage = () => matchMedia("(max-width: 720px)").matches ? PAGE_ROWS_NARROW : PAGE_ROWS;
 
-function sortValue(shard) {
-  if (view.key === "state") return stateOf(shard).rank;
-  if (view.key === "rate") return rates.get(`shard ${shard.shard}`) ?? -1;
-  return shard[view.key];
+function shardQuery() {
+  const count = perPage();
+  return `shards/page?${new URLSearchParams({
+    filter: view.filter, troubled: Number(view.troubled), sort: view.key, descending: Number(!view.up), offset: view.page * count, count,
+  })}`;
 }
 
 function drawShards() {
-  const rows = data.shards.filter(wanted);
-  rows.sort((a, b) => {
-    const [x, y] = [sortValue(a), sortValue(b)];
-    const order = typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
-    return (view.up ? order : -order) || a.shard - b.shard;
-  });
-  const perPage = matchMedia("(max-width: 720px)").matches ? PAGE_ROWS_NARROW : PAGE_ROWS;
-  const pages = Math.max(1, Math.ceil(rows.length / perPage));
-  view.page = Math.min(view.page, pages - 1);
-  const shown = rows.slice(view.page * perPage, (view.page + 1) * perPage);
+  const { rows: shown, matching, offset, shards } = data.page;
+  const pages = Math.max(1, Math.ceil(matching / perPage()));
+  view.page = Math.min(Math.floor(offset / perPage()), pages - 1);
   const body = $("shards").tBodies[0];
   if (shown.length) put(body, shown.map(shardRow));
   else {
-    const none = make("td", data.shards.length ? "no shard matches" : "no shards yet", "empty", "wide");
-    none.colSpan = 11;
+    const none = make("td", shards ? "no shard matches" : "no shards yet", "empty", "wide");
+    none.colSpan = 12;
     const row = make("tr");
     row.append(none);
     put(body, [row]);
@@ -297,7 +307,7 @@ function drawShards() {
     if (head.dataset.key === view.key) head.setAttribute("aria-sort", view.up ? "ascending" : "descending");
     else head.removeAttribute("aria-sort");
   }
-  $("shards-count").textContent = rows.length === data.shards.length ? number(rows.length) : `${number(rows.length)} of ${number(data.shards.length)}`;
+  $("shards-count").textContent = matching === shards ? number(matching) : `${number(matching)} of ${number(shards)}`;
   $("page").textContent = `page ${view.page + 1} of ${pages}`;
   $("previous").disabled = view.page === 0;
   $("next").disabled = view.page >= pages - 1;
@@ -309,12 +319,15 @@ function drawLists() {
   const repairs = data.operators.map((one) => {
     const item = make("li", null, one.error && "is-warning");
     item.append(make("span", `shard ${one.shard}`, "from"));
-    const where = one.store ? ` on ${one.store}` : "";
-    item.append(`${one.kind} replica ${one.replica}${where}: ${one.step || "begins"}, ${span(one.age_ticks / TICKS_PER_S)}`);
+    const from = one.from_store && one.from_store !== one.store ? ` from ${one.from_store}` : "";
+    const where = one.store ? `${from}${from ? " to" : " on"} ${one.store}` : from;
+    const left = one.entries_to_go > 0 ? `, ${number(one.entries_to_go)} entries to go` : "";
+    const why = one.cause && one.cause !== "repair" ? ` (${one.cause})` : "";
+    item.append(`${one.kind} replica ${one.replica}${where}${why}: ${one.step || "begins"}${left}, ${span(one.age_ticks / TICKS_PER_S)}`);
     if (one.error) item.append(make("p", one.error, "quiet"));
     return item;
   });
-  put($("operators"), repairs.length ? repairs : [make("li", "nothing is being repaired", "quiet")]);
+  put($("operators"), repairs.length ? repairs : [make("li", "nothing is under way", "quiet")]);
   const events = data.cluster.events.map((one) => {
     const item = make("li", null, `is-${one.level}`);
     const when = new Date(one.time_us / 1000);
@@ -327,12 +340,105 @@ function drawLists() {
   put($("events"), events.length ? events : [make("li", "none yet", "quiet")]);
 }
 
+// --- the cluster's events ------------------------------------------------------------------------
+
+function takeFeed(rows, cluster) {
+  if (feed.cluster !== cluster) Object.assign(feed, { cluster, kept: [], shown: null });
+  const newest = feed.kept.length ? feed.kept[0].revision : 0;
+  const fresh = rows.filter((one) => one.revision > newest);
+  if (!fresh.length) return;
+  const first = fresh[fresh.length - 1].revision;
+  // This page was not there to see them, or its store did not answer for a while.
+  const gap = newest && first > newest + 1 ? [{ revision: first - 1, missed: first - 1 - newest, after: newest }] : [];
+  feed.kept = [...fresh, ...gap, ...feed.kept].slice(0, FEED_KEPT);
+}
+
+function feedItem(one) {
+  if (one.missed) {
+    return make("li", `${number(one.missed)} events came in between: logctl events --after ${one.after}`, "quiet");
+  }
+  const item = make("li", null, /down|halted|raised|gone/.test(one.kind) && "is-warning");
+  const age = Math.max(0, data.cluster.tick - one.tick) / TICKS_PER_S;
+  const when = make("time", `${span(age)} ago`);
+  when.title = `revision ${one.revision}, tick ${one.tick}`;
+  const about = [one.shard && `shard ${one.shard}`, one.replica && `replica ${one.replica}`, one.store].filter(Boolean).join(", ");
+  item.dataset.revision = one.revision;
+  item.append(when, make("span", one.kind, "from"), [about, one.text].filter(Boolean).join(": "));
+  return item;
+}
+
+function drawFeed() {
+  const rows = feed.shown || feed.kept;
+  const kinds = [...new Set(feed.kept.map((one) => one.kind).filter(Boolean))].sort();
+  if (feed.kind && !kinds.includes(feed.kind)) kinds.push(feed.kind);
+  const choice = $("kind");
+  if (choice.options.length !== kinds.length + 1) {
+    put(choice, ["", ...kinds].map((kind) => {
+      const option = make("option", kind || "every kind");
+      option.value = kind;
+      return option;
+    }));
+    choice.value = feed.kind;
+  }
+  const found = rows.filter((one) => !feed.kind || one.kind === feed.kind);
+  const items = found.slice(0, FEED_ROWS).map(feedItem);
+  if (found.length > FEED_ROWS) items.push(make("li", "older ones: logctl events", "quiet"));
+  const none = data.cluster.cluster_version < 2 ? "from cluster version 2 on" : "none yet";
+  put($("feed"), items.length ? items : [make("li", none, "quiet")]);
+  const newer = feed.shown && feed.kept.length && feed.kept[0].revision - (feed.shown.length ? feed.shown[0].revision : 0);
+  $("feed-count").textContent = newer ? `${number(newer)} newer` : "";
+}
+
+function replays(service) {
+  if (!service.replays) return "–";
+  const logs = service.replays === 1 ? "1 log" : `${number(service.replays)} logs`;
+  if (service.not_held) return make("span", `${logs}, ${number(service.not_held)} not held`, "pill", "warn");
+  const behind = service.behind_ticks / TICKS_PER_S;
+  if (behind >= STANDS_STILL_S) return make("span", `${logs}, stands still for ${span(behind)}`, "pill", "warn");
+  return make("span", logs, "pill", "good");
+}
+
+function drawServices() {
+  const total = data.cluster.services;
+  $("services-count").textContent = total ? number(total) : "";
+  const rows = data.services.map((one) => {
+    const row = make("tr");
+    row.dataset.service = one.service;
+    const left = one.expires_in_ticks / TICKS_PER_S;
+    const labels = Object.entries(one.labels).map(([key, text]) => `${key}=${text}`).join(" ");
+    row.append(
+      cell("", make("b", one.service), "name"),
+      cell("kind", one.kind || "–"),
+      cell("state", one.work_state || "–"),
+      cell("address", one.address || "–"),
+      cell("expires in", make("span", span(left), "pill", left < SOON_GONE_S ? "warn" : "good")),
+      cell("commands waiting", number(one.waiting), "num"),
+      cell("replays", replays(one)),
+      cell("labels", labels || "–", "name"),
+      cell("belongs to", one.owner || "–", "name"),
+    );
+    return row;
+  });
+  const more = total - data.services.length;
+  const note = more > 0 ? `and ${number(more)} more: logctl services` : rows.length ? "" : "no service is registered";
+  if (note) {
+    const last = make("td", note, "empty", "wide");
+    last.colSpan = 9;
+    const row = make("tr");
+    row.append(last);
+    rows.push(row);
+  }
+  put($("services").tBodies[0], rows);
+}
+
 function draw() {
   drawTop();
   $("stores-count").textContent = number(data.stores.length);
   put($("stores"), data.stores.map(storeCard));
   drawShards();
   drawLists();
+  drawFeed();
+  drawServices();
 }
 
 // --- asking ------------------------------------------------------------------------------------
@@ -344,19 +450,44 @@ async function ask(part) {
   return body;
 }
 
+function sayLost(error) {
+  $("live").textContent = `no answer: ${error.message}`;
+  $("live").classList.add("lost");
+}
+
+// What a person chose is shown at once; a refresh that is under way sees the choice, too.
+async function showShards() {
+  if (!data) return;
+  const query = shardQuery();
+  try {
+    const page = await ask(query);
+    if (query !== shardQuery()) return;  // chosen again: that answer is drawn
+    data.page = page;
+    drawShards();
+  } catch (error) {
+    sayLost(error);
+  }
+}
+
 async function refresh() {
   try {
-    const [cluster, stores, shards, operators] = await Promise.all(["cluster", "stores", "shards", "operators"].map(ask));
+    let query = shardQuery();
+    const parts = ["cluster", "stores", query, "operators", "services", "events"];
+    let [cluster, stores, page, operators, services, events] = await Promise.all(parts.map(ask));
+    while (query !== shardQuery()) {  // a person chose something meanwhile
+      query = shardQuery();
+      page = await ask(query);
+    }
     before = data && data.at ? data : null;
-    data = { cluster, stores, shards, operators, at: cluster.time_us / 1000, values: new Map() };
+    takeFeed(events, cluster.cluster);
+    data = { cluster, stores, page, operators, services, at: cluster.time_us / 1000, values: new Map() };
     // The store gives one picture to all who ask within a second: the same one says nothing new.
     if (before && data.at <= before.at) { data.values = before.values; before = null; } else takeRates();
     draw();
     $("live").textContent = "live";
     $("live").classList.remove("lost");
   } catch (error) {
-    $("live").textContent = `no answer: ${error.message}`;
-    $("live").classList.add("lost");
+    sayLost(error);
   }
   document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
   setTimeout(refresh, document.hidden ? 5 * PERIOD_MS : PERIOD_MS);
@@ -369,21 +500,29 @@ function listen() {
       view.up = again ? !view.up : !head.classList.contains("num") || head.dataset.key === "shard";
       view.key = head.dataset.key;
       view.page = 0;
-      if (data) drawShards();
+      showShards();
     });
   }
   $("filter").addEventListener("input", (event) => {
     view.filter = event.target.value.trim().toLowerCase();
     view.page = 0;
-    if (data) drawShards();
+    showShards();
   });
   $("troubled").addEventListener("change", (event) => {
     view.troubled = event.target.checked;
     view.page = 0;
-    if (data) drawShards();
+    showShards();
   });
-  $("previous").addEventListener("click", () => { view.page -= 1; drawShards(); });
-  $("next").addEventListener("click", () => { view.page += 1; drawShards(); });
+  $("kind").addEventListener("change", (event) => {
+    feed.kind = event.target.value;
+    if (data) drawFeed();
+  });
+  $("follow").addEventListener("change", (event) => {
+    feed.shown = event.target.checked ? null : feed.kept;
+    if (data) drawFeed();
+  });
+  $("previous").addEventListener("click", () => { view.page -= 1; showShards(); });
+  $("next").addEventListener("click", () => { view.page += 1; showShards(); });
 }
 
 listen();

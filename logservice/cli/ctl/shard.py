@@ -1,0 +1,356 @@
+"""`logctl shard`: the life of one log, from its creation to its deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+from logservice_client import LogClient
+from logservice_wire.errors import LogServiceError
+from logservice_wire.v1 import hakeeper_pb2
+
+from logservice import bounds
+from logservice.cli.ctl import shard_replicas
+from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.shard_argument import shard_argument
+from logservice.cli.shell.output import output_option, say, show_fields, show_rows
+
+_shard = shard_argument("shard_id")
+_STATES = ("creating", "open", "closed", "deleting")
+
+
+def _labels(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """``key=value`` words."""
+    found: dict[str, str] = {}
+    for word in given:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"expected key=value, not {word!r}", context, option)
+        found[key] = value
+    return found
+
+
+def _name(context: click.Context, option: click.Parameter, given: str) -> str:
+    """A name that a SHARD on a command line can be: digits alone are an id there."""
+    if given.isdecimal():
+        raise click.BadParameter("digits alone would be taken for an id", context, option)
+    return given
+
+
+def _learners(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, int] | None:
+    """``zone=number`` words, and a number alone for anywhere; None when there are no words."""
+    found: dict[str, int] = {}
+    for word in given:
+        zone, _, number = word.rpartition("=")
+        if not number.isdecimal() or zone in found:
+            text = f"expected zone=number or a number, each zone once, not {word!r}"
+            raise click.BadParameter(text, context, option)
+        found[zone] = int(number)
+    return {zone: number for zone, number in found.items() if number} if given else None
+
+
+def _policy_options(command: click.decorators.FC) -> click.decorators.FC:
+    for option in (
+        click.option(
+            "--protect/--no-protect", "protected", default=None, help="Deleted only by force."
+        ),
+        click.option(
+            "--max-bytes-per-s",
+            type=click.IntRange(min=0),
+            help="Appends beyond wait, then get BUSY; 0: no limit.",
+        ),
+        click.option(
+            "--max-records-per-s",
+            type=click.IntRange(min=0),
+            help="Appends beyond wait, then get BUSY; 0: no limit.",
+        ),
+        click.option(
+            "--weight",
+            type=click.IntRange(1, bounds.SHARD_WEIGHT_MAX),
+            help="Share of a disk that more logs want than it takes; usual: 100.",
+        ),
+        click.option("--leader-zone", help="Where the leader should be; '' for anywhere."),
+        click.option(
+            "--zone-rule",
+            type=click.Choice(["none", "best-effort", "hard"]),
+            help="Whether a zone may hold a majority of the replicas.",
+        ),
+        click.option(
+            "--learners",
+            multiple=True,
+            callback=_learners,
+            metavar="[ZONE=]N",
+            help="Read replicas without a vote, in a zone or anywhere; all of them. 0 for none.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _policy(
+    policy: hakeeper_pb2.ShardPolicy, wanted: Mapping[str, object]
+) -> hakeeper_pb2.ShardPolicy | None:
+    """`policy` with what is wanted of it; None when nothing is."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            getattr(policy, name).clear()
+            getattr(policy, name).update(value)
+        else:
+            setattr(policy, name, value)
+    return policy if given else None
+
+
+@click.group()
+def shard() -> None:
+    """Create, find, change, move, close or delete one log."""
+
+
+@shard.command()
+@click.option("--id", "shard_id", type=click.IntRange(min=1), help="Default: the next free one.")
+@click.option("--name", default="", callback=_name, help="Default: shard-<id>.")
+@click.option("--replicas", type=click.IntRange(1, 9), help="Default: the cluster's.")
+@_policy_options
+@click.option("--label", "labels", multiple=True, callback=_labels, help="key=value; repeatable.")
+@click.option(
+    "--request-id", default="", help="Say the same one again after an unknown outcome: one log."
+)
+@click.option("--no-wait", is_flag=True, help="Do not wait until it accepts appends.")
+@output_option
+@pass_session
+def create(
+    session: Session,
+    /,
+    shard_id: int | None,
+    name: str,
+    replicas: int | None,
+    labels: dict[str, str],
+    request_id: str,
+    no_wait: bool,
+    form: str,
+    **wanted: object,
+) -> None:
+    """Create a log; print its id once it accepts appends."""
+    policy = _policy(hakeeper_pb2.ShardPolicy(zone_rule="best-effort"), wanted)
+
+    async def work(client: LogClient) -> int:
+        created = await client.hakeeper.create_shard(
+            shard_id=shard_id or 0,
+            name=name,
+            replicas=replicas or 0,
+            policy=policy,
+            labels=labels,
+            request_id=request_id,
+            timeout=session.timeout_s,
+        )
+        if not no_wait:
+            await client.shard(created).connect(timeout=session.timeout_s)
+        return created
+
+    show_fields(form, {"shard": session.run(work)})
+
+
+@shard.command("list")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these.")
+@click.option(
+    "--label", "labels", multiple=True, callback=_labels, help="Only with key=value, or key= any."
+)
+@click.option("--prefix", default="", help="Only names that begin so.")
+@output_option
+@pass_session
+def list_shards(
+    session: Session, states: tuple[str, ...], labels: dict[str, str], prefix: str, form: str
+) -> None:
+    """Print the logs by id, and where they are in their lives."""
+    found = session.run(
+        lambda client: client.hakeeper.list_shards(
+            states=states, labels=labels, name_prefix=prefix, timeout=session.timeout_s
+        )
+    )
+    rows = [
+        {
+            "shard": one.shard_id,
+            "name": one.name,
+            "state": one.state,
+            "replicas": len(one.replicas),
+            "wanted": one.wanted_replicas,
+            "leader": one.leader_store or None,
+            "protected": one.policy.protected,
+            "labels": dict(one.labels),
+        }
+        for one in found
+    ]
+    show_rows(form, rows, "logs")
+
+
+@shard.command()
+@_shard
+@output_option
+@pass_session
+def show(session: Session, shard_id: int, form: str) -> None:
+    """Show what is wanted of SHARD, and what is.
+
+    While HAKeeper is silent a store says what it knows: name, state and replicas. Standard error
+    says so, and how old that is.
+    """
+
+    async def work(client: LogClient) -> tuple[hakeeper_pb2.ShardInfo, bool]:
+        each_s = session.timeout_s / 2
+        try:
+            return await client.hakeeper.shard_info(shard_id, fresh=True, timeout=each_s), True
+        except LogServiceError as error:
+            if not error.retryable:
+                raise
+            return await client.hakeeper.shard_info(shard_id, timeout=each_s), False
+
+    found, fresh = session.run(work)
+    if not fresh:
+        age_s = found.directory_age_ms / 1000
+        known = (
+            f"as a store knew it {age_s:.0f} s ago" if found.directory_index else "it may be old"
+        )
+        say(f"HAKeeper does not answer; {known}", err=True)
+    described = _described(found)
+    if found.directory_index:
+        described = {name: described[name] for name in _IN_A_COPY}
+    show_fields(form, described)
+
+
+@shard.command()
+@click.argument("name")
+@output_option
+@pass_session
+def resolve(session: Session, name: str, form: str) -> None:
+    """Print the id of the living log called NAME."""
+    found = session.run(
+        lambda client: client.hakeeper.resolve_shard(name, timeout=session.timeout_s)
+    )
+    show_fields(form, {"shard": found.shard_id, "name": found.name, "state": found.state})
+
+
+@shard.command("set")
+@_shard
+@click.option(
+    "--name",
+    default="",
+    callback=_name,
+    help="Another name; grants that speak of names follow it.",
+)
+@click.option("--replicas", type=click.IntRange(1, 9), help="An odd number; they come one by one.")
+@_policy_options
+@click.option("--label", "labels", multiple=True, callback=_labels, help="Set key=value.")
+@click.option("--unlabel", multiple=True, help="Remove the label of that key.")
+@output_option
+@pass_session
+def set_wish(
+    session: Session,
+    /,
+    shard_id: int,
+    name: str,
+    replicas: int | None,
+    labels: dict[str, str],
+    unlabel: tuple[str, ...],
+    form: str,
+    **wanted: object,
+) -> None:
+    """Change what is wanted of SHARD; what is not named stays.
+
+    Refused with STALE_EPOCH when somebody else changed the log at the same time.
+    """
+
+    async def work(client: LogClient) -> int:
+        now = await client.hakeeper.shard_info(shard_id, fresh=True, timeout=session.timeout_s)
+        kept = {key: text for key, text in now.labels.items() if key not in unlabel}
+        return await client.hakeeper.change_shard(
+            shard_id,
+            name=name,
+            replicas=replicas or 0,
+            policy=_policy(now.policy, wanted),
+            labels={**kept, **labels} if labels or unlabel else None,
+            revision=now.revision,
+            timeout=session.timeout_s,
+        )
+
+    show_fields(form, {"shard": shard_id, "revision": session.run(work)})
+
+
+@shard.command()
+@_shard
+@output_option
+@pass_session
+def close(session: Session, shard_id: int, form: str) -> None:
+    """End SHARD: nothing is appended any more, for ever.
+
+    Reading and truncation go on.
+    """
+    found = session.run(lambda client: client.shard(shard_id).close_log(timeout=session.timeout_s))
+    fields = {
+        "shard": shard_id,
+        "end_lsn": found.end_lsn,
+        "closed_index": found.closed_index,
+        "was_closed": found.duplicate,
+    }
+    show_fields(form, fields)
+
+
+@shard.command()
+@_shard
+@click.option("--name", required=True, help="The log's name, so that nobody deletes another one.")
+@click.option("--force", is_flag=True, help="Also when it is protected, has holds, or is broken.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until every live store removed it.")
+@output_option
+@pass_session
+def delete(
+    session: Session, shard_id: int, name: str, force: bool, no_wait: bool, form: str
+) -> None:
+    """Delete SHARD for ever: its records, replicas and id.
+
+    It is closed first. A log that is protected or has holds is deleted only by force. A store that
+    is away removes its replica when it comes back.
+    """
+
+    async def work(client: LogClient) -> None:
+        await client.hakeeper.delete_shard(shard_id, name, force=force, timeout=session.timeout_s)
+        if not no_wait:
+            await client.hakeeper.wait_deleted(shard_id, timeout=session.timeout_s)
+
+    session.run(work)
+    show_fields(form, {"deleted": shard_id, "name": name})
+
+
+_IN_A_COPY = ("shard", "name", "state", "wanted_replicas", "replicas")
+"""What a store's copy of the directory has of a log."""
+
+
+def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
+    return {
+        "shard": found.shard_id,
+        "name": found.name,
+        "state": found.state,
+        "wanted_replicas": found.wanted_replicas,
+        "replicas": [
+            f"{one.store_id} ({one.role}{', leader' if one.leader else ''})"
+            for one in found.replicas
+        ],
+        "zone_rule": found.policy.zone_rule,
+        "leader_zone": found.policy.leader_zone or None,
+        "protected": found.policy.protected,
+        "learners": dict(sorted(found.policy.learners.items())),
+        "max_bytes_per_s": found.policy.max_bytes_per_s or None,
+        "max_records_per_s": found.policy.max_records_per_s or None,
+        "weight": found.policy.weight,
+        "labels": dict(found.labels),
+        "holds": found.holds,
+        "end_lsn": found.end_lsn or None,
+        "closed_index": found.closed_index or None,
+        "held_by": list(found.held_by),
+        "revision": found.revision,
+    }
+
+
+for command in shard_replicas.COMMANDS:
+    shard.add_command(command)

@@ -1,0 +1,47 @@
+"""Balancing: what people wish of the spreading of replicas and leaders over the stores.
+
+It is part of the replicated state. `repair/rebalance.py` compares it with what is reported.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from msgspec import Struct
+
+
+class BalanceMode(enum.StrEnum):
+    """Who begins to balance."""
+
+    ON = "on"
+    """HAKeeper, whenever it pays."""
+    MANUAL = "manual"
+    """A person, by the verb."""
+    OFF = "off"
+    """Nobody: the verb is refused, too."""
+
+
+class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`replicas`, `leaders`: who begins. `..._wished_tick`: when a person began it and it has not
+    ended since, else 0. `due_tick`: when to look again. `waits`: why no replica moves now. `flags`:
+    for people, as of the last look. `bucket`: which part of the shards is looked at next.
+    `at_work`: the last look moved something, or found something on its way; so the next one comes
+    when it is due. `replicas_after`, `leaders_after`: how many of them the present round has
+    passed, 0 at its beginning (`balance`, `leadership`). `..._moved`: whether the round has moved
+    one. `breaches`: the shards whose zones break their rule, and how.
+    """
+
+    replicas: BalanceMode = BalanceMode.MANUAL
+    leaders: BalanceMode = BalanceMode.ON
+    replicas_wished_tick: int = 0
+    leaders_wished_tick: int = 0
+    due_tick: int = 0
+    waits: str = ""
+    flags: tuple[str, ...] = ()
+    bucket: int = 0
+    at_work: bool = False
+    replicas_after: int = 0
+    replicas_moved: bool = False
+    leaders_after: int = 0
+    leaders_moved: bool = False
+    breaches: tuple[tuple[int, str], ...] = ()

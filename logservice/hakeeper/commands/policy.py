@@ -1,0 +1,56 @@
+"""Policy: what a log's owner wants of its replicas, beside their number.
+
+It is a wish. `repair/` compares it with what is reported, and brings the two together.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from logservice import bounds
+from logservice.hakeeper.commands.wire_types import Natural, Text, Weight
+
+UNLIMITED = (0, 0, bounds.SHARD_WEIGHT_DEFAULT)
+"""The limits of a log that nobody limits."""
+
+
+class ZoneRule(enum.StrEnum):
+    """How the voters of a log are spread over zones (the label `zone` of their stores)."""
+
+    NONE = "none"
+    """Zones do not matter."""
+    BEST_EFFORT = "best-effort"
+    """No zone has a majority of the voters, as long as there are stores enough for that."""
+    HARD = "hard"
+    """No zone ever has a majority of the voters: rather fewer replicas than wanted."""
+
+
+class LearnersIn(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """So many standing learners in that zone; empty for anywhere."""
+
+    zone: Text
+    count: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_LEARNERS_MAX)]
+
+
+class Policy(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`leader_zone`: where the leader should be, empty for anywhere. `protected`: the log is
+    deleted only by force. `learners`: the standing learners, each zone once. What is
+    appended per second: 0 for as much as goes. `weight`: its share of a disk that more logs want
+    than it takes.
+    """
+
+    zone_rule: ZoneRule = ZoneRule.BEST_EFFORT
+    leader_zone: Text = ""
+    protected: bool = False
+    learners: tuple[LearnersIn, ...] = ()
+    max_bytes_per_s: Natural = 0
+    max_records_per_s: Natural = 0
+    weight: Weight = bounds.SHARD_WEIGHT_DEFAULT
+
+    @property
+    def limits(self) -> tuple[int, int, int]:
+        """What the stores have to know."""
+        return self.max_bytes_per_s, self.max_records_per_s, self.weight

@@ -1,0 +1,165 @@
+"""Verbs: what a person, or a controller, wishes of stores, replicas and leaders.
+
+Theory of operation. A verb changes a wish in the replicated state and nothing else. The checkers
+compare wishes with what is reported, and plan what is missing (`repair`). So a verb that is
+repeated changes nothing, a new leader of shard 0 goes on where the old one was, and a wish that is
+withdrawn is no longer worked for. `force` says that the caller knows the impact and wants it
+anyway; it is audited with the request. `reason` is for people.
+
+All of these exist from cluster version 2 on.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from msgspec import Struct
+
+from logservice.hakeeper.commands.wire_types import Natural, Positive, Shard, Store, Text
+from logservice.ids import StoreId
+
+
+class StoreMode(enum.StrEnum):
+    """What a store is used for."""
+
+    OPEN = "open"
+    """It gets new replicas and leaders."""
+    READ_ONLY = "read-only"
+    """It keeps the replicas that it has, and gets no new ones."""
+    DRAINING = "draining"
+    """Its leaders and replicas go elsewhere, and it gets no new ones."""
+
+
+class WorkState(enum.StrEnum):
+    """What one of the database's own services does."""
+
+    WORKING = "working"
+    """It takes new work. A service begins so."""
+    DRAINING = "draining"
+    """It finishes what it has, and takes nothing new."""
+    DRAINED = "drained"
+    """It was told to drain, and says that it has nothing left."""
+
+
+class Errand(enum.StrEnum):
+    """What a one-time wish about a replica asks for."""
+
+    MOVE = "move"
+    """The voter on `source` shall be on `target`."""
+    ADD = "add"
+    """The next voter that the policy wants shall be on `target`."""
+    REMOVE = "remove"
+    """The next voter that the policy does not want any more shall be the one on `source`."""
+
+
+class SetStoreMode(Struct, tag="mode", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Use the store in that way from now on: drain it, close it for new replicas, open it."""
+
+    store: Store
+    mode: StoreMode
+    reason: Text = ""
+    force: bool = False
+
+
+class SetRepair(Struct, tag="repair", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Replace nothing for so many ticks: no voter of `store`, or none at all when it is empty. With
+    0 ticks repairs go on.
+    """
+
+    store: Text
+    off_ticks: Natural
+    reason: Text = ""
+
+
+class ForgetStore(Struct, tag="forget", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The store does not belong to the cluster any more. `lost`: it still has replicas, and will
+    never come back.
+    """
+
+    store: Store
+    lost: bool = False
+    force: bool = False
+
+
+class WishReplica(Struct, tag="wish", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A one-time wish about a replica; which of `source` and `target` counts, `Errand` says."""
+
+    errand: Errand
+    shard: Shard
+    source: Text = ""
+    target: Text = ""
+    reason: Text = ""
+    force: bool = False
+
+
+class SetLeader(Struct, tag="leader", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Keep the shard's leader for so many ticks on `store`, or, when that is empty, where it is:
+    HAKeeper moves it for no other reason. With 0 ticks that ends.
+    """
+
+    shard: Shard
+    ticks: Natural
+    store: Text = ""
+    reason: Text = ""
+
+
+class CancelWish(Struct, tag="cancel", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Withdraw a one-time wish. What was begun for it is taken back where it is not done yet."""
+
+    wish: Positive
+
+
+class CancelOperator(
+    Struct, tag="cancel-operator", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Give an operator up, and the wish that it is for. A repair begins again later, elsewhere."""
+
+    operator: Positive
+
+
+class ChangeSettings(
+    Struct, tag="settings", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Change settings of the cluster; 0 and the empty text keep what is set."""
+
+    store_timeout_ticks: Natural = 0
+    default_replicas: Natural = 0
+    joining: Text = ""
+    force: bool = False
+    replica_balance: Text = ""
+    leader_balance: Text = ""
+    replace_stuck: Text = ""
+
+
+class Rebalance(Struct, tag="rebalance", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Balance replicas, leaders or both, until nothing is left to move. `stop`: end that."""
+
+    replicas: bool
+    leaders: bool
+    stop: bool = False
+
+
+class SetWorkState(
+    Struct, tag="work-state", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Let one of the database's own services drain, or work again."""
+
+    service: Store
+    work_state: WorkState
+
+
+Verb = (
+    SetStoreMode
+    | SetRepair
+    | ForgetStore
+    | WishReplica
+    | SetLeader
+    | CancelWish
+    | CancelOperator
+    | ChangeSettings
+    | Rebalance
+    | SetWorkState
+)
+
+ANYWHERE = StoreId("")
+"""The store of a leader's wish that names none."""

@@ -1,0 +1,254 @@
+"""Balance: which replicas move to other stores, although nothing is wrong with them.
+
+Theory of operation. There are two reasons to move a replica.
+
+*Zone*: it leaves the shard's voters further apart (`spread`). Labels were changed, or a zone came
+back after its replicas had gone to others.
+
+*Load*: a store has more replicas for the size of its disks than another one that could have them.
+The replicas of shard 0 do not move for that.
+
+Every move makes something smaller that no other move makes larger. A move for the zone lowers the
+sum of the squares of the zones' voters of its shard. A move for the load keeps that sum or lowers
+it, and lowers the sum of the squares of the stores' loads, each measured by the size of its store.
+So moves end, and none is taken back, as long as the stores and their disks stay as they are
+(INV-HK-BALANCE-ENDS). What a move writes is no change of a disk, because the size of a store is
+what it holds for the log service, used or free.
+
+A move for the load has to pay. It leaves the source with no smaller share than the target, and it
+happens only between stores whose shares differ by a tenth (`BAND`). So what disks report from one
+second to the next moves nothing, and the noise that may start a move at the edge of the band is far
+too small to take it back.
+
+The most loaded store gives first, to the least loaded one that may take the replica. Replicas that
+do not lead go first. Equal states give equal moves.
+
+A large cluster has more replicas than one look may pass (HAKEEPER_BALANCE_REPLICAS). So a look goes
+on where the last one stopped, and begins again when all were passed.
+
+This file only names moves. `rebalance` says when they are made; `operators` makes them, and
+`safety` guards each change.
+
+INV-HK-BALANCE-ENDS: from every state a bounded number of moves leads to a state without a move.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from logservice import bounds
+from logservice.hakeeper.commands.proposals import ReplicaReport
+from logservice.hakeeper.repair.placement import Placement, is_full
+from logservice.hakeeper.repair.site import spread_of, voting_stores
+from logservice.hakeeper.state import Repair, ShardState, State, StoreState
+from logservice.hakeeper.stores.health import settled
+from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
+from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
+from logservice.membership import Member
+
+BAND: Final = (11, 10)
+"""Shares whose ratio is less than this count as equal: what is free on a disk varies by a few
+percent."""
+
+_LEAVES: Final = frozenset({Repair.REPLACE, Repair.REMOVE, Repair.MOVE})
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """`replica` should go from `source` to `target`. `why`: for people."""
+
+    shard: ShardId
+    replica: ReplicaId
+    source: StoreId
+    target: StoreId
+    why: str
+
+
+class Balance:
+    """The moves that one state asks for, one after the other. Each has to be noted (`begin`) before
+    the next is asked for.
+    """
+
+    def __init__(
+        self, state: State, placement: Placement, *, after: int = 0, most: int | None = None
+    ) -> None:
+        """Count what every store has, and will have once the operators are done. `after`: how many
+        replicas another walk for the load has passed. `most`: how many this one passes.
+        """
+        self._state = state
+        self._began = self._passed = after
+        self._most = most
+        self._seen: set[tuple[StoreId, ShardId]] = set()
+        self.ended = False
+        """Whether all replicas were passed that could go for the load."""
+        self._placement = placement
+        self._leaving: Counter[StoreId] = Counter()
+        self._busy: set[ShardId] = set()
+        for operator in state.sorted_operators():
+            self._busy.add(operator.shard)
+            shard = state.shards.get(operator.shard)
+            old = shard.members.member(operator.old) if shard is not None else None
+            if operator.kind in _LEAVES and old is not None:
+                self._leaving[old.store_id] += 1
+        self._takers = frozenset(
+            store.store
+            for store in placement.stores
+            if settled(state, store) and not is_full(store)
+        )
+        zones = frozenset(map(zone_of, placement.stores))
+        self._zones = zones if NO_ZONE not in zones and len(zones) > 1 else frozenset()
+
+    def begin(self, move: Move) -> None:
+        """An operator is about to make the move; `placement` hears of the target by itself."""
+        self._busy.add(move.shard)
+        self._leaving[move.source] += 1
+
+    # --- for the zone -----------------------------------------------------------------------------
+
+    def zone_move(self, shard: ShardState) -> Move | None:
+        """The move that leaves the shard's voters further apart, if there is one.
+
+        Nothing moves until every live store names its zone: while labels are being given out, they
+        do not say yet where replicas should be.
+        """
+        if not self._zones or not self._may_move(shard):
+            return None
+        if not spread_of(self._state, shard, voting_stores(shard)).uneven(self._zones):
+            return None
+        moves = [
+            (self._leads(member, shard), -self._share(member.store_id), member.replica_id, target)
+            for member in _voters(shard)
+            if (target := self._further(shard, member)) is not None
+        ]
+        if not moves:
+            return None
+        *_, replica, target = min(moves, key=lambda move: move[:3])
+        source = next(one.store_id for one in _voters(shard) if one.replica_id == replica)
+        why = f"zone {self._placement.zone(source)} has more of its voters than {zone_of(target)}"
+        return Move(shard.shard, replica, source, target.store, why)
+
+    def _further(self, shard: ShardState, member: Member) -> StoreState | None:
+        """Where the voter would be further apart from the others."""
+        source = self._placement.zone(member.store_id)
+        spread = self._placement.site(shard, member.store_id).spread
+        choice = self._placement.choose(shard, 1, member.store_id)
+        if not choice or not self._may_go(member.store_id, choice[0].store):
+            return None
+        return choice[0] if spread.better(source, zone_of(choice[0])) else None
+
+    # --- for the load -----------------------------------------------------------------------------
+
+    def load_move(self) -> Move | None:
+        """The next replica of a walk that the most loaded store gives. The walk begins again after
+        its end.
+        """
+        for source, report in self._givers(self._began):
+            if (source.store, report.shard) in self._seen:
+                continue
+            if self._is_full():
+                return None
+            self._passed += 1
+            self._seen.add((source.store, report.shard))
+            move = self._given(source, report)
+            if move is not None:
+                return move
+        self.ended = True
+        self._seen.clear()
+        return None
+
+    @property
+    def after(self) -> int:
+        """Where the next walk goes on: where this one began, if it was not taken to its end."""
+        if self.ended:
+            return 0
+        return self._passed if self._is_full() else self._began
+
+    def _is_full(self) -> bool:
+        return self._most is not None and self._passed >= self._began + self._most
+
+    def _givers(self, after: int) -> Iterator[tuple[StoreState, ReplicaReport]]:
+        """What the stores with a target could give, the most loaded first, and of each store the
+        replicas that do not lead first; without the first `after`.
+        """
+        left = {store.store: store for store in self._placement.stores}
+        while left:
+            source = left.pop(max(left, key=lambda store: (self._share(store), store)))
+            if not self._targets(source.store):
+                continue
+            order = sorted(
+                source.replicas.values(), key=lambda report: (report.leads, report.shard)
+            )
+            for report in order[after:]:
+                if not self._targets(source.store):
+                    break
+                yield source, report
+            after = max(0, after - len(order))
+
+    def _targets(self, source: StoreId) -> list[StoreState]:
+        """Where a replica of the store could go, the least loaded first."""
+        fit = [store for store in self._placement.stores if self._pays(source, store.store)]
+        return sorted(fit, key=lambda store: (self._share(store.store), store.store))
+
+    def _given(self, source: StoreState, report: ReplicaReport) -> Move | None:
+        """The move of that replica to the first target that can take it."""
+        shard = self._state.shards.get(report.shard)
+        if shard is None or shard.shard == HAKEEPER_SHARD or not self._may_move(shard):
+            return None
+        mine = [member for member in _voters(shard) if member.store_id == source.store]
+        if not mine:
+            return None
+        site = self._placement.site(shard, source.store)
+        for target in self._targets(source.store):
+            if site.refusal(target):
+                continue
+            if site.spread.as_good(zone_of(source), zone_of(target)):
+                loads = self._load(source.store), self._load(target.store)
+                why = f"{source.store} has {loads[0]} replicas, {target.store} {loads[1]}"
+                return Move(shard.shard, mine[0].replica_id, source.store, target.store, why)
+        return None
+
+    def _pays(self, source: StoreId, target: StoreId) -> bool:
+        if source == target or not self._may_go(source, target):
+            return False
+        gives, takes = self._load(source), self._load(target)
+        giver, taker = self._placement.size(source), self._placement.size(target)
+        more, less = BAND
+        evens = (gives - 1) * taker >= (takes + 1) * giver
+        return evens and gives * taker * less >= takes * giver * more
+
+    def _may_move(self, shard: ShardState) -> bool:
+        return bool(shard.initial) and not shard.deleting_tick and shard.shard not in self._busy
+
+    # --- what stores have -------------------------------------------------------------------------
+
+    def _may_go(self, source: StoreId, target: StoreId) -> bool:
+        """Whether the two stores have room for another move at once."""
+        most = bounds.HAKEEPER_MOVES_PER_STORE_MAX
+        return (
+            target in self._takers
+            and self._leaving[source] < most
+            and self._placement.arriving(target) < most
+        )
+
+    def _load(self, store: StoreId) -> int:
+        return self._placement.load(store) - self._leaving[store]
+
+    def _share(self, store: StoreId) -> int:
+        return self._load(store) * _FINE // self._placement.size(store)
+
+    def _leads(self, member: Member, shard: ShardState) -> bool:
+        store = self._state.stores.get(member.store_id)
+        report = store.replicas.get(shard.shard) if store is not None else None
+        return report is not None and report.leads
+
+
+_FINE: Final = 1 << 40
+"""Shares are compared in whole numbers of this part of a replica for a MiB."""
+
+
+def _voters(shard: ShardState) -> list[Member]:
+    members = shard.members
+    return [member for member in members.members if member.replica_id in members.voters]

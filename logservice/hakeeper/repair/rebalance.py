@@ -1,0 +1,206 @@
+"""Rebalance: when replicas and leaders are moved to be better placed.
+
+Theory of operation. `balance` and `leadership` name the next move; here is decided whether it is
+made now, after every repair and every wish of the same pass.
+
+*Zones* are part of a shard's policy, so moves for them are made by themselves. *Loads* of stores
+are evened when the setting `replicas` is on, or when a person asked for it (`Rebalance`) and it is
+not off; *leaders* by the setting `leaders` in the same way. What a person asked for ends when
+nothing is left to move. With the setting off the verb is refused.
+
+Nothing moves that could wait for something else. No replica is moved while repair is off, while
+another change of a membership is under way, or while any shard is not whole: it lacks a voter, or
+one of its voters does not run. `waits` says for what. Moves at once are bounded, in all and for
+each store, and leave room for repairs. Leaders are handed over in any case: an heir is as good as
+the leader.
+
+INV-HK-BALANCE-WAITS: no replica is moved for zone or load while a shard is not whole or a repair is
+under way.
+
+A look costs as much as the cluster is large, so it is taken every HAKEEPER_BALANCE_TICKS at most.
+While something moves it is taken as often, although nothing else asks for a pass: the moves of one
+look may all have ended before the next one is due.
+Nothing here happens before cluster version 2.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from logservice import bounds
+from logservice.hakeeper.commands.balancing import BalanceMode
+from logservice.hakeeper.repair.balance import Balance, Move
+from logservice.hakeeper.repair.checkers import Checkers
+from logservice.hakeeper.repair.leadership import Leadership
+from logservice.hakeeper.repair.site import spread_of, voting_stores
+from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Cause, Operator, Repair, ShardState, State
+from logservice.hakeeper.stores.health import Health, healths
+from logservice.hakeeper.stores.holdings import holdings
+from logservice.hakeeper.stores.standing import repair_off
+from logservice.hakeeper.stores.zones import zone_of
+
+_OURS = frozenset({Cause.BALANCE, Cause.ZONE})
+
+
+def carry_out(checkers: Checkers) -> None:
+    """Begin the moves that are due."""
+    state = checkers.state
+    if state.cluster_version < 2:
+        return
+    if state.tick >= state.balance.due_tick:
+        shards = _some_shards(state)
+        state.balance = replace(
+            state.balance,
+            due_tick=state.tick + bounds.HAKEEPER_BALANCE_TICKS,
+            waits=waits_for(state),
+            flags=_zone_flags(checkers),
+            breaches=_breaches(state, shards),
+        )
+        if not state.balance.waits:
+            _move_replicas(checkers, shards)
+        _hand_over(checkers)
+        at_work = any(operator.cause in _OURS for operator in state.operators.values())
+        goes_on = state.balance.leaders_after > 0 or state.balance.replicas_after > 0
+        state.balance = replace(state.balance, at_work=at_work or goes_on)
+    checkers.flags += [*state.balance.flags, *(text for _, text in state.balance.breaches)]
+
+
+def due(state: State) -> bool:
+    """Whether something was moved by the last look, and the next one is due."""
+    return state.balance.at_work and state.tick >= state.balance.due_tick
+
+
+def waits_for(state: State) -> str:
+    """What has to end before a replica may be moved; empty when nothing has to."""
+    if repair_off(state, None):
+        return "repair is off"
+    for operator in state.sorted_operators():
+        if operator.kind in CHANGES_MEMBERSHIP and not _is_move(operator):
+            return f"shard {operator.shard}: {operator.kind} for {operator.cause}"
+    ours = {operator.shard for operator in state.operators.values() if _is_move(operator)}
+    for number in holdings(state).restless(state):
+        shard = state.shards.get(number)
+        if shard is None or number in ours or shard.deleting_tick or not shard.initial:
+            continue
+        if not is_whole(state, shard):
+            return f"shard {shard.shard} is not whole"
+    return ""
+
+
+def is_whole(state: State, shard: ShardState) -> bool:
+    """Whether the shard has all its voters, and they run."""
+    members = shard.members
+    found = healths(state, shard)
+    return (
+        len(members.voters) == shard.wanted
+        and not members.joint
+        and all(found[voter] is Health.ALIVE for voter in members.voters)
+    )
+
+
+def _zone_flags(checkers: Checkers) -> tuple[str, ...]:
+    zones = {store.store: zone_of(store) for store in checkers.placement.stores}
+    if len(set(zones.values())) < 2:
+        return ()
+    unnamed = [f"store {store} names no zone" for store, zone in zones.items() if not zone]
+    return tuple(f"{one}, as others do: nothing moves for zones" for one in unnamed)
+
+
+def _breaches(state: State, looked_at: list[ShardState]) -> tuple[tuple[int, str], ...]:
+    """What is known of zones that break the rule of their shard, after a look at some."""
+    apart = holdings(state).apart
+    found = {number: text for number, text in state.balance.breaches if number in apart}
+    for shard in looked_at:
+        found.pop(shard.shard, None)
+        if shard.shard not in apart or not shard.initial or shard.deleting_tick:
+            continue
+        breach = spread_of(state, shard, voting_stores(shard)).breach()
+        if breach:
+            found[shard.shard] = f"shard {shard.shard}: {breach}"
+    return tuple(sorted(found.items()))
+
+
+def _is_move(operator: Operator) -> bool:
+    return operator.kind is Repair.MOVE and operator.cause in _OURS
+
+
+def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
+    state = checkers.state
+    known = state.balance
+    room = bounds.HAKEEPER_MOVES_MAX - sum(map(_is_move, state.operators.values()))
+    balance = Balance(
+        state,
+        checkers.placement,
+        after=known.replicas_after,
+        most=bounds.HAKEEPER_BALANCE_REPLICAS,
+    )
+    for shard in shards:
+        if room and (move := balance.zone_move(shard)) is not None:
+            room -= 1
+            if not _begin(checkers, balance, move, Cause.ZONE):
+                return
+    if known.replicas is BalanceMode.OFF:
+        return
+    if known.replicas is not BalanceMode.ON and not known.replicas_wished_tick:
+        return
+    moved = known.replicas_moved and known.replicas_after > 0
+    while room and (move := balance.load_move()) is not None:
+        room -= 1
+        moved = True
+        if not _begin(checkers, balance, move, Cause.BALANCE):
+            break
+    state.balance = replace(
+        state.balance,
+        replicas_after=balance.after,
+        replicas_moved=moved and not balance.ended,
+    )
+    if balance.ended and not moved and not any(map(_is_move, state.operators.values())):
+        state.balance = replace(state.balance, replicas_wished_tick=0)
+
+
+def _some_shards(state: State) -> list[ShardState]:
+    """The part of the shards whose turn it is."""
+    buckets = 1 + len(state.shards) // bounds.HAKEEPER_BALANCE_SHARDS
+    turn = state.balance.bucket % buckets
+    state.balance = replace(state.balance, bucket=(turn + 1) % buckets)
+    mine = sorted(number for number in state.shards if number % buckets == turn)
+    return [state.shards[number] for number in mine]
+
+
+def _begin(checkers: Checkers, balance: Balance, move: Move, cause: Cause) -> bool:
+    """Begin the move, unless other work has to end first."""
+    balance.begin(move)
+    shard, target = checkers.state.shards[move.shard], checkers.state.stores[move.target]
+    return checkers.move(shard, move.replica, target, cause)
+
+
+def _hand_over(checkers: Checkers) -> None:
+    state = checkers.state
+    known = state.balance
+    if known.leaders is BalanceMode.OFF:
+        return
+    if known.leaders is not BalanceMode.ON and not known.leaders_wished_tick:
+        return
+    leadership = Leadership(
+        state,
+        rests=not known.leaders_wished_tick,
+        after=known.leaders_after,
+        most=bounds.HAKEEPER_BALANCE_LEADERS,
+    )
+    room = bounds.HAKEEPER_BALANCE_LEADS_MAX - sum(
+        operator.kind is Repair.LEAD for operator in state.operators.values()
+    )
+    moved = known.leaders_moved and known.leaders_after > 0
+    while room > 0 and (made := leadership.next()) is not None:
+        leadership.begin(made)
+        shard = state.shards[made.shard]
+        shard.led_tick = state.tick
+        begun = checkers.lead(shard, made.replica, Cause.BALANCE)
+        room -= begun
+        moved = moved or begun
+    state.balance = replace(
+        state.balance, leaders_after=leadership.after, leaders_moved=moved and not leadership.ended
+    )
+    handing_over = any(operator.kind is Repair.LEAD for operator in state.operators.values())
+    if leadership.ended and not moved and not handing_over:
+        state.balance = replace(state.balance, leaders_wished_tick=0)

@@ -1,0 +1,58 @@
+"""Tombstones: the ids of deleted logs, for ever.
+
+Theory of operation. A tombstone is the point of no return of a deletion. It is an id and nothing
+else, so that millions of them cost little: neighbours are one range. Nothing ever leaves the set.
+Whoever asks about such an id is told SHARD_DELETED, no new log gets it, and a store that says it
+has a replica of it is told to remove that, whenever it comes back.
+
+INV-HK-TOMBSTONE: the ranges are sorted, and there is at least one id between two of them that is in
+none. An id that is in one stays in one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from logservice import bounds
+from logservice.hakeeper.state import State
+from logservice.ids import ShardId
+from logservice.invariants import invariant
+
+
+def is_deleted(state: State, shard: ShardId) -> bool:
+    """Whether the id is that of a deleted log."""
+    ranges = state.deleted
+    at = bisect_right(ranges, int(shard), key=_first) - 1
+    return at >= 0 and shard <= ranges[at][1]
+
+
+def has_room(state: State) -> bool:
+    """Whether any id can be added: each makes at most one range more."""
+    return len(state.deleted) < bounds.HAKEEPER_DELETED_RANGES_MAX
+
+
+def bury(state: State, shard: ShardId) -> None:
+    """Add an id that is in no range."""
+    ranges = state.deleted
+    at = bisect_right(ranges, int(shard), key=_first)
+    invariant(not is_deleted(state, shard), "INV-HK-TOMBSTONE", shard=shard)
+    first = last = int(shard)
+    low = high = at
+    if at > 0 and ranges[at - 1][1] == shard - 1:
+        low, first = at - 1, ranges[at - 1][0]
+    if at < len(ranges) and ranges[at][0] == shard + 1:
+        high, last = at + 1, ranges[at][1]
+    ranges[low:high] = [(first, last)]
+
+
+def buried(state: State, shards: Iterable[ShardId]) -> tuple[ShardId, ...]:
+    """Those of `shards` that are deleted, in their order; as many as one answer takes."""
+    if not state.deleted:
+        return ()
+    found = sorted({shard for shard in shards if is_deleted(state, shard)})
+    return tuple(found[: bounds.HAKEEPER_DELETED_PER_REPLY_MAX])
+
+
+def _first(ids: tuple[int, int]) -> int:
+    return ids[0]

@@ -1,0 +1,41 @@
+"""Leader wishes: a leader that is kept on a store, or where it is.
+
+Theory of operation. There is at most one such wish for a shard, and it always runs out: a leader
+that is pinned for ever is forgotten by those who pinned it, and found by those who wonder. A new
+wish takes the place of the one before. The store has to hold a voter of the shard and may not be
+one that is drained; what changes later is `leaders`' to see.
+"""
+
+from __future__ import annotations
+
+from logservice import bounds
+from logservice.hakeeper.commands.verbs import SetLeader
+from logservice.hakeeper.repair.errands import voter_on
+from logservice.hakeeper.state import LeaderWish, State
+from logservice.hakeeper.stores import standing
+from logservice.hakeeper.wishes.refusal import refused, wrong
+from logservice.ids import StoreId
+from logservice.outcome import Applied, Outcome
+
+
+def apply_leader(state: State, verb: SetLeader) -> Outcome:
+    """`value` of the outcome is the tick at which the wish runs out, 0 for none.
+
+    Rejected: INVALID_ARGUMENT for an unknown shard or too long a time, VERB_REFUSED{why}.
+    """
+    shard = state.shards.get(verb.shard)
+    if shard is None or not shard.initial or shard.deleting_tick:
+        return wrong("shard_id", f"there is no living shard {verb.shard}")
+    if verb.ticks > bounds.HAKEEPER_WISH_TICKS_MAX:
+        return wrong("for_ms", "a week at most")
+    state.dirty = True
+    if not verb.ticks:
+        shard.leader_wish = None
+        return Applied()
+    store = StoreId(verb.store)
+    if store and voter_on(shard, store) is None:
+        return refused(f"{store} has no voter of the shard")
+    if store and not standing.takes_leaders(state, store):
+        return refused(f"{store} is drained")
+    shard.leader_wish = LeaderWish(store, state.tick + verb.ticks, verb.reason)
+    return Applied(value=shard.leader_wish.until)

@@ -1,0 +1,46 @@
+"""Verbs: which rule applies to which verb. All of them need the cluster to have begun."""
+
+from __future__ import annotations
+
+from logservice_wire.errors import Reason
+
+from logservice.hakeeper.commands import verbs
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.state import State
+from logservice.hakeeper.stores import services
+from logservice.hakeeper.wishes import (
+    balancing,
+    forgetting,
+    leader_wishes,
+    one_time,
+    settings,
+    store_modes,
+)
+from logservice.outcome import Outcome, Rejected
+
+
+def apply(state: State, verb: verbs.Verb) -> Outcome:
+    """Apply one verb. Rejected: NOT_READY before the first configuration, and what each says."""
+    if state.phase is Phase.CREATED:
+        return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
+    match verb:
+        case verbs.SetStoreMode():
+            return store_modes.apply_mode(state, verb)
+        case verbs.SetRepair():
+            return store_modes.apply_repair(state, verb)
+        case verbs.ForgetStore():
+            return forgetting.apply_forget(state, verb)
+        case verbs.WishReplica():
+            return one_time.apply_wish(state, verb)
+        case verbs.CancelWish():
+            return one_time.apply_cancel(state, verb)
+        case verbs.CancelOperator():
+            return one_time.apply_cancel_operator(state, verb)
+        case verbs.SetLeader():
+            return leader_wishes.apply_leader(state, verb)
+        case verbs.ChangeSettings():
+            return settings.apply_settings(state, verb)
+        case verbs.Rebalance():
+            return balancing.apply_rebalance(state, verb)
+        case verbs.SetWorkState():
+            return services.apply_work_state(state, verb)

@@ -1,0 +1,170 @@
+"""Seeded bugs of a log's life: made, placed, moved, closed and deleted; and of cluster versions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from logservice import versions
+from logservice.hakeeper import feed, state
+from logservice.hakeeper.commands.replies import HoldOrder
+from logservice.hakeeper.logs import deletion
+from logservice.hakeeper.repair import bootstrap
+from logservice.hakeeper.repair.spread import Spread
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.stores import cluster_version, heartbeats, service_holds
+from logservice.ids import Index, Lsn, ShardId
+from logservice.rsm.admission import ADMIT, Admission
+from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.snapshot_codec import encode_state
+from logservice.sim.config import SimConfig
+from logservice.sim.mutations.registry import mutation_in, wrap
+from logservice.versions import VersionRange
+
+_ZONES = 3
+
+
+def _administered(config: SimConfig) -> None:
+    """Somebody uses every verb, and zones are lost."""
+    config.versions = VersionRange(versions.FIRST, versions.NEWEST)
+    config.administered = not config.calm
+    config.zones = _ZONES if config.administered else 0
+
+
+def _upgraded(config: SimConfig) -> None:
+    config.versions = VersionRange(versions.FIRST, versions.NEWEST)
+    config.upgrade = not config.calm
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+@mutation_in(_administered)
+def _closed_log_takes_appends() -> None:
+    def mutate(original: Any) -> Any:
+        def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
+            end = self.state.closed_index
+            self.state.closed_index = Index(0)
+            try:
+                return original(self, block, lsn, index)
+            finally:
+                self.state.closed_index = end
+
+        return apply_block
+
+    wrap(LogRsm, "_apply_block", mutate)
+    wrap(Admission, "_judge", lambda _: lambda *_: ADMIT)
+
+
+@mutation_in(_administered)
+def _end_of_a_closed_log_missing_from_the_snapshot() -> None:
+    def save_snapshot(self: LogRsm) -> bytes:
+        return encode_state(replace(self.state, closed_index=Index(0), closed_lsn=Lsn(0)))
+
+    wrap(LogRsm, "save_snapshot", lambda _: save_snapshot)
+
+
+@mutation_in(_administered)
+def _second_close_names_another_end() -> None:
+    def mutate(original: Any) -> Any:
+        def apply(self: LogRsm, command: Any, entry: Any) -> Any:
+            outcome = original(self, command, entry)
+            if type(command).__name__ == "Close" and outcome.duplicate:
+                return replace(outcome, value=entry.index)
+            return outcome
+
+        return apply
+
+    wrap(LogRsm, "_apply", mutate)
+
+
+# --- deleting -------------------------------------------------------------------------------------
+
+
+@mutation_in(_administered)
+def _deleted_without_a_tombstone() -> None:
+    wrap(deletion, "bury", lambda _: lambda *_: None)
+
+
+@mutation_in(_administered)
+def _stores_are_not_told_of_deletions() -> None:
+    wrap(heartbeats, "buried", lambda _: lambda *_: ())
+
+
+@mutation_in(_administered)
+def _tombstones_missing_from_the_snapshot() -> None:
+    def save_snapshot(self: HAKeeperRsm) -> bytes:
+        return state.save(replace(self._state, deleted=[]))
+
+    wrap(HAKeeperRsm, "save_snapshot", lambda _: save_snapshot)
+
+
+@mutation_in(_administered)
+def _id_of_a_deleted_log_given_again() -> None:
+    def mutate(original: Any) -> Any:
+        def next_id(found: Any) -> Any:
+            dead = [first for first, _ in found.deleted if ShardId(first) not in found.shards]
+            return ShardId(dead[0]) if dead else original(found)
+
+        return next_id
+
+    wrap(bootstrap, "_unused_shard_id", mutate)
+
+
+# --- holds for services ---------------------------------------------------------------------------
+
+
+@mutation_in(_administered)
+def _hold_of_a_service_too_high() -> None:
+    wrap(service_holds, "_target", lambda original: lambda *found: original(*found) + 5)
+
+
+@mutation_in(_administered)
+def _holds_of_a_service_released_while_it_lives() -> None:
+    def mutate(original: Any) -> Any:
+        def orders(found: Any, store: Any) -> Any:
+            made = original(found, store)
+            return made or tuple(
+                HoldOrder(shard, name)
+                for shard, report in store.replicas.items()
+                for name, _ in report.service_holds
+            )
+
+        return orders
+
+    wrap(service_holds, "orders", mutate)
+
+
+@mutation_in(_administered)
+def _holds_stay_when_their_service_is_gone() -> None:
+    wrap(
+        service_holds,
+        "orders",
+        lambda original: lambda *found: tuple(one for one in original(*found) if one.lsn),
+    )
+
+
+# --- zones, the feed, versions --------------------------------------------------------------------
+
+
+@mutation_in(_administered)
+def _zones_do_not_count() -> None:
+    wrap(Spread, "crowd", lambda _: lambda _self, _zone: 0)
+    wrap(Spread, "takes", lambda _: lambda _self, _zone: True)
+
+
+@mutation_in(_administered)
+def _revision_of_the_feed_skipped() -> None:
+    def mutate(original: Any) -> Any:
+        def truncated(found: Any, shard: Any, lsn: Any) -> None:
+            original(found, shard, lsn)
+            found.feed.last += 1
+
+        return truncated
+
+    wrap(feed, "truncated", mutate)
+
+
+@mutation_in(_upgraded)
+def _raised_before_every_store_can() -> None:
+    wrap(cluster_version, "unready", lambda _: lambda _state, _version: [])

@@ -1,0 +1,45 @@
+"""TokenBucket: a rate that holds on average, and a second's worth of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class TokenBucket:
+    """A token bucket that is filled at `rate` per second; it keeps at most one second's worth.
+
+    A rate of 0 means that there is no limit.
+    """
+
+    __slots__ = ("_clock", "_rate", "_seen_s", "_tokens")
+
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        """Begin full."""
+        self._rate = rate
+        self._clock = clock
+        self._tokens = rate
+        self._seen_s = clock()
+
+    def change(self, rate: float) -> None:
+        """Go on at another rate. What is owed stays owed, for as long as it was."""
+        debt_s = self.wait_s()
+        if not self._rate:
+            self._seen_s = self._clock()
+        tokens = rate if not self._rate else self._tokens
+        self._tokens = -debt_s * rate if debt_s else min(tokens, rate)
+        self._rate = rate
+
+    def wait_s(self, behind: float = 0) -> float:
+        """Seconds until something may be taken when `behind` is taken before it; 0 for now."""
+        if not self._rate:
+            return 0.0
+        now_s = self._clock()
+        self._tokens = min(self._rate, self._tokens + (now_s - self._seen_s) * self._rate)
+        self._seen_s = now_s
+        left = self._tokens - behind
+        return 0.0 if left > 0 else (1e-3 - left) / self._rate
+
+    def take(self, amount: float) -> None:
+        """Pay for something; the bucket may go below zero."""
+        if self._rate:
+            self._tokens -= amount

@@ -1,0 +1,92 @@
+"""A wrong argument of a verb is named as the caller wrote it, and said in words."""
+
+from __future__ import annotations
+
+import pytest
+from logservice_wire.errors import InvalidArgument, Reason
+from logservice_wire.v1 import hakeeper_pb2
+from msgspec import Struct
+
+from logservice import bounds
+from logservice.hakeeper.commands.balancing import BalanceMode
+from logservice.hakeeper.commands.proposals import ChangeShard, SendOrder
+from logservice.hakeeper.commands.verbs import (
+    CancelOperator,
+    CancelWish,
+    ChangeSettings,
+    Errand,
+    ForgetStore,
+    Rebalance,
+    SetLeader,
+    SetRepair,
+    SetStoreMode,
+    StoreMode,
+    WishReplica,
+)
+from logservice.ids import ShardId, StoreId
+from logservice.outcome import Rejected
+from tests.hakeeper.model import Model
+from tests.hakeeper.test_drain import started
+
+ONE, NONE = ShardId(1), ShardId(99)
+S1, S2, S9 = StoreId("s1"), StoreId("s2"), StoreId("s9")
+LONG = bounds.HAKEEPER_WISH_TICKS_MAX + 1
+
+WRONG = [
+    (SetStoreMode(S9, StoreMode.DRAINING), "SetStoreMode", "store_id", "no store is called s9"),
+    (SetRepair("s9", 5), "SetRepair", "store_id", "no store is called s9"),
+    (SetRepair("", LONG), "SetRepair", "off_ms", "a week at most"),
+    (ForgetStore(S9), "ForgetStore", "store_id", "no store is called s9"),
+    (WishReplica(Errand.MOVE, NONE, S1, S2), "MoveReplica", "shard_id", "no living shard 99"),
+    (
+        WishReplica(Errand.MOVE, ONE, S9, StoreId("s8")),
+        "MoveReplica",
+        "from_store",
+        "s9 has no voter",
+    ),
+    (WishReplica(Errand.MOVE, ONE, S1, S1), "MoveReplica", "from_store", "they differ"),
+    (WishReplica(Errand.MOVE, ONE, S1, ""), "MoveReplica", "to_store", "they differ"),
+    (CancelWish(77), "CancelWish", "wish_id", "no wish 77 is known"),
+    (CancelOperator(77), "CancelOperator", "operator_id", "no operator 77 is under way"),
+    (SetLeader(NONE, 5, S1), "SetLeader", "shard_id", "no living shard 99"),
+    (SetLeader(ONE, LONG, S1), "SetLeader", "for_ms", "a week at most"),
+    (ChangeSettings(store_timeout_ticks=1), "ChangeSettings", "store_timeout_ms", "seconds"),
+    (ChangeSettings(default_replicas=99), "ChangeSettings", "default_replicas", "at most"),
+    (ChangeSettings(joining="never"), "ChangeSettings", "joining", "automatic, by-verb"),
+    (ChangeSettings(replace_stuck="x"), "ChangeSettings", "replace_stuck", "on, off"),
+    (ChangeSettings(leader_balance="x"), "ChangeSettings", "leader_balance", BalanceMode.MANUAL),
+    (Rebalance(replicas=False, leaders=False), "Rebalance", "replicas", "neither"),
+    (ChangeShard(ONE, replicas=2), "ChangeShard", "replicas", "an odd number"),
+    (
+        SendOrder("nobody", "reload", b"", "r"),
+        "SendServiceCommand",
+        "service_id",
+        "no service is called",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return started(4, shards=1)
+
+
+@pytest.mark.parametrize(("verb", "rpc", "field", "words"), WRONG)
+def test_the_field_of_the_request_and_why(
+    model: Model, verb: Struct, rpc: str, field: str, words: str
+) -> None:
+    before = model.state.next_wish_id, len(model.state.operators)
+    outcome = model.propose(verb)  # type: ignore[arg-type]
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason is Reason.INVALID_ARGUMENT
+    assert outcome.metadata["field"] == field
+    assert words in outcome.metadata["why"]
+    assert field in getattr(hakeeper_pb2, f"{rpc}Request").DESCRIPTOR.fields_by_name
+    assert (model.state.next_wish_id, len(model.state.operators)) == before
+
+
+def test_a_person_reads_why_before_the_names() -> None:
+    error = InvalidArgument(field="from_store", why="s9 has no voter of shard 1")
+    assert str(error) == (
+        "INVALID_ARGUMENT: invalid argument: s9 has no voter of shard 1 (field=from_store)"
+    )
