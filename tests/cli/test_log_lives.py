@@ -95,10 +95,10 @@ def test_a_log_is_found_and_changed_while_it_is_used(ctl: Program) -> None:
     assert ctl.json("shard", "show", "wal-1")["shard"] == shard  # type: ignore[call-overload,index]
     assert ctl("append", "wal-1", "by name").code == 0
     assert ctl("read", "wal-1").code == 0
-    assert ctl("status", "nothing").code == exit_codes.UNAVAILABLE
+    assert ctl("status", "nothing").code == exit_codes.REFUSED
     assert ctl("status", "0").code == 2
     gone = ctl("shard", "resolve", "wal")
-    assert gone.code == exit_codes.UNAVAILABLE
+    assert gone.code == exit_codes.REFUSED
     assert "no log is called 'wal'" in gone.err
     assert ctl("shard", "set", shard, "--replicas", 2).code == 2
     assert ctl("shard", "set", shard, "--weight", 0).code == 2

@@ -20,7 +20,11 @@ Port = tuple[Connections, Callable[[str], socket.socket], list[socket.socket]]
 
 @contextlib.contextmanager
 def port(limits: ConnectionLimits) -> Iterator[Port]:
-    """A port that accepts, how to connect to it from an address, and what was accepted."""
+    """A port that accepts, how to connect to it from an address, and what was accepted.
+
+    Whoever connects is seen before the next one does: of two that come between two looks nobody can
+    say which is older, and the system gives them descriptors in any order.
+    """
     accepted: list[socket.socket] = []
     made: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
@@ -30,6 +34,7 @@ def port(limits: ConnectionLimits) -> Iterator[Port]:
         def connect(source: str) -> socket.socket:
             made.append(socket.create_connection(("127.0.0.1", number), 10, (source, 0)))
             accepted.append(listener.accept()[0])
+            wait_until(lambda: watched.counts.open == len(made), 30.0)
             return made[-1]
 
         watched.start()

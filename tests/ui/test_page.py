@@ -268,11 +268,11 @@ def test_a_service_and_the_command_that_waits_for_it(
     with SyncLogClient(",".join(cluster.endpoints())) as client:
         client.hakeeper.send_service_command("cn-1", "reload", b"")
     row = "[...document.querySelectorAll('#services tr[data-service=cn-1] td')]"
-    browser.wait(f"{row}[4]?.textContent === '1'")
+    browser.wait(f"{row}[5]?.textContent === '1'")  # the command that waits
     cells = browser.run(f"{row}.map((cell) => cell.textContent)")
-    assert cells[:3] == ["cn-1", "cn", "10.0.0.7:6001"]
-    browser.wait(f"{row}[5]?.textContent === '1 log'")  # the other one does not exist
-    assert cells[6] == f"zone={MARKUP}"
+    assert cells[:4] == ["cn-1", "cn", "working", "10.0.0.7:6001"]
+    browser.wait(f"{row}[6]?.textContent === '1 log'")  # the other one does not exist
+    assert cells[7] == f"zone={MARKUP}"
     assert browser.run("document.querySelectorAll('#services img').length") == 0
     assert text(browser, "#services-count") == "1"
     browser.show(page(cluster), 400, 800, mobile=True)
