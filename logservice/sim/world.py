@@ -404,6 +404,9 @@ class World:
                 self.violate("service hold", f"{left}, and its service is gone: {self.state()}")
                 return
             await asyncio.sleep(0.5)
+        # The leader has applied the end of the hold, and what was truncated below it is gone there;
+        # the others follow (seed 425).
+        await self._settle()
 
     async def _spread(self, administrator: Administrator) -> None:
         """Wait until no zone has a majority of a log whose rule forbids that.
