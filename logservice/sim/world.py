@@ -404,8 +404,8 @@ class World:
                 self.violate("service hold", f"{left}, and its service is gone: {self.state()}")
                 return
             await asyncio.sleep(0.5)
-        # The leader has applied the end of the hold, and what was truncated below it is gone there;
-        # the others follow (seed 425).
+        # What moved for a zone has to settle before all replicas are read, and so has a truncation
+        # that waited for the hold: its leader alone has applied that by now (seed 425).
         await self._settle()
 
     async def _spread(self, administrator: Administrator) -> None:
@@ -429,8 +429,6 @@ class World:
                 return
             self._restart_what_gave_up()
             await asyncio.sleep(1.0)
-        # What moved for a zone has to settle before all replicas are read.
-        await self._settle()
 
     async def _idle(self, idle_s: float) -> None:
         """Nothing fails and nobody asks for anything: nothing may be moved, and no leader changes.
