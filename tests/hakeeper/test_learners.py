@@ -27,6 +27,7 @@ from logservice.hakeeper.commands.verbs import (
 )
 from logservice.hakeeper.repair import check, safety
 from logservice.hakeeper.repair.drain import remaining
+from logservice.hakeeper.repair.rehearsal import Stage
 from logservice.hakeeper.state import Repair, load, save
 from logservice.hakeeper.stores import learners
 from logservice.hakeeper.wishes import impact
@@ -317,6 +318,31 @@ def test_the_zone_rule_keeps_a_learner_from_the_vote() -> None:
     model.kill(inside)
     model.run(3 * expiry(model))
     assert zones_of(model) == ["c"], "two of three voters would be in one zone"
+
+
+@pytest.mark.parametrize("rule", [ZoneRule.HARD, ZoneRule.BEST_EFFORT])
+def test_a_learner_in_the_only_place_of_a_zone_takes_the_place_of_a_voter(rule: ZoneRule) -> None:
+    """Short seed 157: two of three voters stayed in one zone of three."""
+    model = zoned("aabc")
+    want(model, any=1)
+    model.run_until(lambda: zones_of(model) == ["c"], 300)
+    settle(model)
+    want(model, rule=rule, any=1)
+    settle(model)
+    assert sorted(model.stores[one].labels["zone"] for one in voters_of(model)) == ["a", "b", "c"]
+    assert zones_of(model) == ["a"]
+
+
+def test_the_dry_run_of_a_rebalance_tells_of_a_learner_that_becomes_a_voter() -> None:
+    model = zoned("aabc")
+    want(model, any=1)
+    model.run_until(lambda: zones_of(model) == ["c"], 300)
+    settle(model)
+    [home] = learners_of(model)
+    want(model, rule=ZoneRule.HARD, any=1)
+    found = Stage(model.state)
+    list(found.moves(replicas=False))
+    assert [(one.shard, one.target) for one in found.moved] == [(ONE, home)]
 
 
 def test_a_promotion_that_is_not_needed_any_more_leaves_the_learner_where_it_is() -> None:

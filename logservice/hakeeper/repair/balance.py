@@ -3,7 +3,9 @@
 Theory of operation. There are two reasons to move a replica.
 
 *Zone*: it leaves the shard's voters further apart (`spread`). Labels were changed, or a zone came
-back after its replicas had gone to others.
+back after its replicas had gone to others. When no store further apart can take a voter, because a
+standing learner is in the only place, the learner becomes the voter, and the old voter goes: a log
+can do without a read replica where it wants one, and not without the zone.
 
 *Load*: a store has more replicas for the size of its disks than another one that could have them.
 The replicas of shard 0 do not move for that.
@@ -44,7 +46,8 @@ from logservice.hakeeper.commands.proposals import ReplicaReport
 from logservice.hakeeper.repair.placement import Placement, is_full
 from logservice.hakeeper.repair.site import spread_of, voting_stores
 from logservice.hakeeper.state import Repair, ShardState, State, StoreState
-from logservice.hakeeper.stores.health import settled
+from logservice.hakeeper.stores import learners
+from logservice.hakeeper.stores.health import keeping_up, live_store, settled
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
@@ -58,13 +61,16 @@ _LEAVES: Final = frozenset({Repair.REPLACE, Repair.REMOVE, Repair.MOVE})
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`replica` should go from `source` to `target`. `why`: for people."""
+    """`replica` should go from `source` to `target`. `why`: for people. `learner`: the standing
+    learner on `target` that becomes the voter in its place; None when a new replica does.
+    """
 
     shard: ShardId
     replica: ReplicaId
     source: StoreId
     target: StoreId
     why: str
+    learner: Member | None = None
 
 
 class Balance:
@@ -124,11 +130,41 @@ class Balance:
             if (target := self._further(shard, member)) is not None
         ]
         if not moves:
-            return None
+            return self._promotion(shard)
         *_, replica, target = min(moves, key=lambda move: move[:3])
         source = next(one.store_id for one in _voters(shard) if one.replica_id == replica)
-        why = f"zone {self._placement.zone(source)} has more of its voters than {zone_of(target)}"
-        return Move(shard.shard, replica, source, target.store, why)
+        return Move(shard.shard, replica, source, target.store, self._why(source, target))
+
+    def _promotion(self, shard: ShardState) -> Move | None:
+        """The voter whose place a standing learner takes, which is further apart from the others.
+
+        A learner that moves in its turn may take another place; it comes back to none that a voter
+        has, so this ends as every move for the zone does.
+        """
+        there = learners.standing(self._state, shard)
+        good = keeping_up(self._state, shard) if there else frozenset()
+        moves = []
+        for member in _voters(shard):
+            if self._leaving[member.store_id] >= bounds.HAKEEPER_MOVES_PER_STORE_MAX:
+                continue
+            site = self._placement.site(shard, member.store_id)
+            source = self._placement.zone(member.store_id)
+            for learner in there:
+                target = live_store(self._state, learner.store_id)
+                if target is None or learner.replica_id not in good:
+                    continue
+                fits = not site.promotion_refusal(target) and target.store in self._takers
+                if fits and site.spread.better(source, zone_of(target)):
+                    place = self._leads(member, shard), member.replica_id, learner.replica_id
+                    why = self._why(member.store_id, target)
+                    moves.append((place, member, target.store, why, learner))
+        if not moves:
+            return None
+        _, old, to, why, learner = min(moves, key=lambda move: move[0])
+        return Move(shard.shard, old.replica_id, old.store_id, to, why, learner)
+
+    def _why(self, source: StoreId, target: StoreState) -> str:
+        return f"zone {self._placement.zone(source)} has more of its voters than {zone_of(target)}"
 
     def _further(self, shard: ShardState, member: Member) -> StoreState | None:
         """Where the voter would be further apart from the others."""

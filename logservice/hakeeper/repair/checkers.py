@@ -408,6 +408,17 @@ class Checkers:
             return False
         return self._bring(shard, Repair.MOVE, old, store, cause, wish)
 
+    def promote(self, shard: ShardState, old: ReplicaId, learner: Member, cause: Cause) -> bool:
+        """Begin to make a voter of a standing learner, in the place of the voter `old`; False when
+        that has to wait. The caller has asked whether it may become one.
+        """
+        if shard.shard in self._changing or shard.members.joint or not self.room(shard):
+            return False
+        replica, store = learner.replica_id, learner.store_id
+        kind, directory = Repair.MOVE, learner.incarnation
+        self._begin(kind, shard, replica, old, store, directory, cause, promotes=True)
+        return True
+
     def learn(self, shard: ShardState, store: StoreState) -> bool:
         """Begin to bring a standing learner to that store; False when that has to wait."""
         return self._bring(shard, Repair.LEARN, NO_REPLICA, store)

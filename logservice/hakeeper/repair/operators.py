@@ -29,8 +29,8 @@ a MOVE), if nobody wishes it any more, or if the new one is no longer needed. Th
 removed again. The race between a swap under way and that removal is decided by the epoch: one of
 them wins, the other changes nothing, and the next plan sees which.
 
-A REPLACE or ADD may bring a learner that stood there before (`promotes`). It stays when it is given
-up.
+A REPLACE, ADD or MOVE may bring a learner that stood there before (`promotes`). It stays when it is
+given up.
 
 The swap waits until a majority of the new configuration, the new replica included, is recently
 active and caught up by the leader's fresh report. A voter that is well is removed only while there

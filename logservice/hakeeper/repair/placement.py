@@ -178,8 +178,12 @@ class Placement:
 
     def moved(self, source: StoreId, target: StoreId) -> None:
         """Count a replica that has gone from one store to another."""
-        self._load[source] -= 1
+        self.left(source)
         self._load[target] = self._load.get(target, 0) + 1
+
+    def left(self, source: StoreId) -> None:
+        """Count a replica that has gone from a store, whose place another one takes elsewhere."""
+        self._load[source] -= 1
 
     def admissible(self, shard: ShardState, leaving: StoreId | None) -> StoreId | None:
         """A store that could get a replica of shard 0 if a person admitted the store for that."""

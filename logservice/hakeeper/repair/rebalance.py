@@ -171,6 +171,8 @@ def _begin(checkers: Checkers, balance: Balance, move: Move, cause: Cause) -> bo
     """Begin the move, unless other work has to end first."""
     balance.begin(move)
     shard, target = checkers.state.shards[move.shard], checkers.state.stores[move.target]
+    if move.learner is not None:
+        return checkers.promote(shard, move.replica, move.learner, cause)
     return checkers.move(shard, move.replica, target, cause)
 
 

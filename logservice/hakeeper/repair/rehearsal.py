@@ -131,21 +131,34 @@ class Stage:
 
     def move(self, move: Move) -> None:
         stores = self.state.stores
-        incarnation = self._placement.directory(stores[move.target])
         shard = self.state.shards[move.shard]
+        before = shard.members
+        if move.learner is None:
+            incarnation = self._placement.directory(stores[move.target])
+        else:
+            incarnation = move.learner.incarnation
+            gone = {move.learner.replica_id}
+            before = dataclasses.replace(
+                before,
+                members=tuple(one for one in before.members if one.replica_id not in gone),
+                learners=tuple(one for one in before.learners if one not in gone),
+            )
         members = [
             Member(move.replica, move.target, incarnation)
             if one.replica_id == move.replica
             else one
-            for one in shard.members.members
+            for one in before.members
         ]
-        shard.membership = dataclasses.replace(shard.members, members=tuple(members)).encode()
+        shard.membership = dataclasses.replace(before, members=tuple(members)).encode()
         report = stores[move.source].replicas.pop(move.shard)
         stores[move.target].replicas[move.shard] = replace(
             report, incarnation=incarnation, membership=shard.membership
         )
         touch(self.state, move.shard, (move.source, move.target))
-        self._placement.moved(move.source, move.target)
+        if move.learner is None:
+            self._placement.moved(move.source, move.target)
+        else:
+            self._placement.left(move.source)
 
     def hand_over(self, made: HandOver) -> None:
         source = self.state.stores[made.source].replicas
