@@ -416,6 +416,8 @@ class World:
         config = self.config
         if config.zones < ZONES_FOR_A_RULE or any(one.disk.lost for one in self.stores):
             return
+        if self.cluster_version < versions.NEWEST:
+            return  # version 1 knows no zones (seed 13000006)
         zones = {one.store_id: label_of(one.number, config.zones) for one in self.stores}
         deadline_s = self.loop.now_s + SPREAD_S
         while True:

@@ -28,8 +28,15 @@ from typing import Final
 
 from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotReady
 
+from logservice import versions
 from logservice.hakeeper.commands.policy import LearnersIn, Policy, ZoneRule
-from logservice.hakeeper.commands.proposals import ChangeShard, CreateShard, DeleteShard, Proposal
+from logservice.hakeeper.commands.proposals import (
+    ChangeShard,
+    CreateShard,
+    DeleteShard,
+    Proposal,
+    RaiseVersion,
+)
 from logservice.hakeeper.commands.verbs import (
     CancelOperator,
     CancelWish,
@@ -82,6 +89,10 @@ class Administrator:
             await asyncio.sleep(self.chance.expovariate(1.0) * _RHYTHM_S)
             if self._finishing:
                 break
+            if self.world.cluster_version < versions.NEWEST and not self.world.config.upgrade:
+                # A store was silent when the cluster was born. Verbs need the newest version, so
+                # an operator raises it first (seed 13000006).
+                await self._try(RaiseVersion(versions.NEWEST))
             if self.made and self.chance.random() < _CLOSE_SHARE:
                 await self._close()
             else:
