@@ -52,6 +52,17 @@ one segment."""
 TRUNCATION_ALARM_VISITS: Final = 2
 """Visits of a replica without progress, one per interval, before the alarm (invariant T4)."""
 
+TRUNCATION_REPLAY_ENTRIES_MAX: Final = 20_000
+"""Entries that one visit of a replica replays at most, to make the snapshot that is aligned to the
+truncation LSN: a third of a second of a thread. The next visit goes on where it ended."""
+
+TRUNCATION_REPLAY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same in bytes of payload: as much as a disk reads in a second beside its other work."""
+
+TRUNCATION_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What a leader keeps for members that are behind, beyond what clients want kept. A member that
+needs more gets a snapshot first; the records above the truncation LSN it gets in any case."""
+
 HAKEEPER_LOG_ENTRIES_MAX: Final = 20_000
 """Applied entries of shard 0 kept before it compacts itself: half an hour of ticks and
 heartbeats."""

@@ -504,6 +504,11 @@ class LogDb:
         oldest = min(self._files.sizes, default=0)
         return self._pins.survey(oldest if oldest < self._writer.position.segment else 0)
 
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of commit groups since the start."""
+        return self._writer.counters.bytes_written
+
     def stats(self) -> LogDbStats:
         """The figures of this moment."""
         counters, sizes, usage = self._writer.counters, self._files.sizes, self._usage
@@ -520,7 +525,7 @@ class LogDb:
             groups=counters.groups,
             durable_writes=counters.durable_writes,
             entries_written=counters.entries_written,
-            bytes_written=counters.bytes_written,
+            bytes_written=self.bytes_written,
             bytes_rewritten=counters.bytes_rewritten,
             index_bytes_written=counters.index_bytes_written,
             segments_retired=counters.segments_retired,

@@ -1,9 +1,10 @@
 """TruncationSchedule: APScheduler triggers the truncation worker; the worker knows nothing of time.
 
-There is one job. It is coalesced (visits missed while the loop was busy become one), has one
-instance at a time, and has no misfire limit (a late visit is still wanted). APScheduler's shutdown
-cancels what runs, so a stop first waits for the visit under way; `run_once` is safe to cancel all
-the same.
+There are two jobs: the visit of all replicas once in an interval, and a look every second. The look
+exports what has grown, or visits at once when the disk is above its mark. Both are coalesced (what
+was missed while the loop was busy becomes one), have one instance at a time, and no misfire limit
+(a late visit is still wanted). APScheduler's shutdown cancels what runs, so a stop first waits for
+the visit under way; `run_once` is safe to cancel all the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -20,6 +21,7 @@ from logservice_wire.errors import LogServiceError, NotReady
 from logservice.events import Event, emit
 from logservice.nodehost.truncation.worker import TruncationWorker
 
+_LOOK_S: Final = 1.0
 _STOP_WAIT_S: Final = 5.0
 """How long a stop waits for the visit under way before it cancels it."""
 
@@ -43,14 +45,18 @@ class TruncationSchedule:
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
         self._running: asyncio.Task[None] | None = None
+        self._due = False
+        self._stopping = False
 
     def start(self) -> None:
         """Begin; the first visit comes one interval from now."""
         self._scheduler.add_job(self._visit, "interval", seconds=self._interval_s)
+        self._scheduler.add_job(self._look, "interval", seconds=_LOOK_S)
         self._scheduler.start()
 
     async def stop(self) -> None:
         """Begin no further visit, and wait for the one under way."""
+        self._stopping = True
         self._scheduler.pause()
         if self._running is not None:
             await asyncio.wait([self._running], timeout=_STOP_WAIT_S)
@@ -60,13 +66,20 @@ class TruncationSchedule:
         self._scheduler.shutdown(wait=False)
 
     async def _visit(self) -> None:
-        # The visit has a task of our own, because APScheduler cancels its own tasks at shutdown.
-        self._running = asyncio.create_task(self._run_once())
-        await asyncio.shield(self._running)
+        self._due = True
+        await self._look()
 
-    async def _run_once(self) -> None:
+    async def _look(self) -> None:
+        """Begin what is due, unless something runs: then the next look does."""
+        if self._running is not None and not self._running.done():
+            return
+        work = self._run_once if self._due or self._worker.hurries else self._export_grown
+        # A task of our own, because APScheduler cancels its own tasks at shutdown.
+        self._running = asyncio.create_task(self._guarded(work))
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            report = await self._worker.run_once()
+            await work()
         except NotReady:
             # The store is stopping.
             return
@@ -74,10 +87,17 @@ class TruncationSchedule:
             raise
         except LogServiceError as error:
             logger.warning("truncation failed: %s", error)
-            return
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
-            return
+
+    async def _export_grown(self) -> None:
+        await self._worker.export_grown()
+
+    async def _run_once(self) -> None:
+        self._due = False
+        report = await self._worker.run_once()
+        while report.more and not self._stopping:
+            report = await self._worker.run_once()
         for alarm in report.alarms:
             emit(
                 logger,

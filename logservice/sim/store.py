@@ -53,6 +53,8 @@ from logservice.state_machine import StateMachine
 from logservice.versions import ONLY_FIRST
 
 _ADMIT_TIMEOUT_S = 2.0
+_REPLAY_ENTRIES_MAX = 40
+"""So that replays reach their bound: the logs of a world are short."""
 
 
 class SimStore:
@@ -326,6 +328,7 @@ class SimStore:
                 rewrite_bytes_max=4 * config.segment_bytes,
             ),
             exports_max=config.exports_max,
+            replay_entries_max=_REPLAY_ENTRIES_MAX,
             hakeeper_tick_s=config.hakeeper_tick_s,
             heartbeat_interval_s=config.heartbeat_interval_s,
             scrub_interval_s=config.scrub_interval_s,
@@ -402,12 +405,19 @@ class SimStore:
     async def _truncate(self, worker: TruncationWorker) -> None:
         """What `server.schedule` does, without its scheduler."""
         while True:
-            await asyncio.sleep(self.world.config.truncation_interval_s)
+            half_s = self.world.config.truncation_interval_s / 2
+            await asyncio.sleep(half_s)
             with contextlib.suppress(LogServiceError):
-                report = await worker.run_once()
-                self.world.counts.update(
-                    {f"truncation {step}": count for step, count in report.counts.items()}
-                )
+                self.world.counts["truncation grown"] += await worker.export_grown()
+            await asyncio.sleep(half_s)
+            with contextlib.suppress(LogServiceError):
+                more = True
+                while more:
+                    report = await worker.run_once()
+                    self.world.counts.update(
+                        {f"truncation {step}": count for step, count in report.counts.items()}
+                    )
+                    more = report.more
 
     async def _stop(self, parts: StoreParts) -> None:
         try:

@@ -29,6 +29,7 @@ from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands
 from logservice.sim.checkers import ALL
 from logservice.sim.checkers.checker import Checks
+from logservice.sim.checkers.exact_truncation import covered_and_held
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
 from logservice.sim.clients.client import Client, ShardHistory, runs_of
@@ -223,6 +224,8 @@ class World:
             await self._idle(config.idle_s)
         if config.diverges:
             await self._diverge()
+        if held := await covered_and_held(self.stores):
+            self.violate("truncation", f"T4: {held}")
         self.checks.sample(self.stores)
         self._judge()
         sampling.cancel()

@@ -57,14 +57,13 @@ def test_what_was_added_is_found_again_after_a_power_cut(vfs: MemoryVfs) -> None
     assert vfs.listdir(FOLDER)[0] == "snapshot-0000000000000005.snap"
 
 
-def test_the_largest_at_or_below_counts_records_not_entries(vfs: MemoryVfs) -> None:
+def test_the_nearest_exports_on_either_side_of_an_index(vfs: MemoryVfs) -> None:
     exports = opened(vfs)
-    for index, lsn in ((10, 100), (20, 200), (30, 200), (40, 300)):
-        exports.add(*KEY, snapshot(index, lsn))
-    found = {lsn: exports.largest_at_or_below(*KEY, Lsn(lsn)) for lsn in (99, 100, 199, 200, 299)}
-    assert found == {99: None, 100: 10, 199: 10, 200: 30, 299: 30}
-    assert exports.largest_at_or_below(*KEY, Lsn(2**60)) == 40
-    assert exports.load(*KEY, Index(20)) == snapshot(20, 200)
+    for index in (10, 20, 30):
+        exports.add(*KEY, snapshot(index, index * 10))
+    asked = [Index(index) for index in (9, 10, 11, 30, 31)]
+    assert [exports.largest_at_or_below(*KEY, index) for index in asked] == [None, 10, 10, 30, 30]
+    assert [exports.next_above(*KEY, index) for index in asked] == [10, 20, 20, None, None]
 
 
 def test_nothing_is_known_of_a_replica_that_never_exported(vfs: MemoryVfs) -> None:

@@ -40,6 +40,7 @@ class TruncatingStore(Store):
             directory.meter,
             directory.used.collect_garbage,
             directory.seams.export_executor,
+            later_bytes=SEGMENT_BYTES // 2,
             alarm_bytes=2 * SEGMENT_BYTES,
             hakeeper_entries_max=50,
         )

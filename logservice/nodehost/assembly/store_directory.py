@@ -96,6 +96,7 @@ class StoreDirectory:
         draw_incarnation: Callable[[], int],
         options: LogDbOptions,
         exports_max: int,
+        replay_entries_max: int,
         clock: Clock,
         scrub_bytes_per_s: int,
         known: VersionRange = KNOWN,
@@ -105,6 +106,8 @@ class StoreDirectory:
         Raises InvalidArgument, WrongCluster, OSError, KvError.
         """
         self.seams = seams
+        self._later_bytes = options.segment_bytes // 2
+        self._replay_entries_max = replay_entries_max
         self.data = DataDirectory.open(
             path,
             vfs=seams.vfs,
@@ -203,6 +206,8 @@ class StoreDirectory:
             self.meter,
             self.used.collect_garbage,
             self.seams.export_executor,
+            later_bytes=self._later_bytes,
+            replay_entries_max=self._replay_entries_max,
         )
 
     def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:

@@ -118,6 +118,7 @@ class StoreSettings:
     options: NodeHostOptions = field(default_factory=NodeHostOptions)
     logdb: LogDbOptions = field(default_factory=LogDbOptions)
     exports_max: int = bounds.EXPORTED_SNAPSHOTS_MAX
+    replay_entries_max: int = bounds.TRUNCATION_REPLAY_ENTRIES_MAX
     hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
     heartbeat_interval_s: float = 1.0
     scrub_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
@@ -201,6 +202,7 @@ class StoreParts:
             draw_incarnation=lambda: seams.draw_id() | 1,
             options=settings.logdb,
             exports_max=settings.exports_max,
+            replay_entries_max=settings.replay_entries_max,
             clock=seams.clock,
             scrub_bytes_per_s=settings.scrub_bytes_per_s,
             known=settings.versions,

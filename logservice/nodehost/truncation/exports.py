@@ -30,11 +30,10 @@ import errno
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from logservice.bounds import EXPORTED_SNAPSHOTS_MAX
-from logservice.ids import Index, Lsn, ReplicaId, ShardId
+from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
 from logservice.logdb.io.vfs import Vfs, read_file, write_file
 from logservice.nodehost.truncation.log_meter import LogMeter
@@ -47,14 +46,6 @@ _FILE_NAME: Final = re.compile(r"snapshot-([0-9a-f]{16})\.snap")
 _BEYOND_EVERY_INDEX: Final = Index(2**64)
 
 ReplicaKey = tuple[ShardId, ReplicaId]
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """What is known of an export's file without reading it again."""
-
-    index: Index
-    next_lsn: Lsn
 
 
 class ExportedSnapshots:
@@ -80,7 +71,7 @@ class ExportedSnapshots:
         self._count_max = count_max
         # Both ascend by index. They are rebuilt from names; files are read and verified when first
         # needed.
-        self._exports: dict[ReplicaKey, tuple[Export, ...]] = {}
+        self._exports: dict[ReplicaKey, tuple[Index, ...]] = {}
         self._unread: dict[ReplicaKey, tuple[Index, ...]] = {}
         self.damaged_count = 0
         """Files that were found damaged since the store started."""
@@ -118,12 +109,12 @@ class ExportedSnapshots:
     def newest_index(self, shard: ShardId, replica: ReplicaId) -> Index:
         """Index of the newest export, 0 when there is none."""
         exports = self._read(shard, replica)
-        return exports[-1].index if exports else Index(0)
+        return exports[-1] if exports else Index(0)
 
     def oldest_index(self, shard: ShardId, replica: ReplicaId) -> Index:
         """Index of the oldest export; beyond every index when there is none."""
         exports = self._read(shard, replica)
-        return exports[0].index if exports else _BEYOND_EVERY_INDEX
+        return exports[0] if exports else _BEYOND_EVERY_INDEX
 
     def newest(self, shard: ShardId, replica: ReplicaId) -> Snapshot | None:
         """The newest undamaged export: the replica may start from it."""
@@ -134,7 +125,7 @@ class ExportedSnapshots:
             found = (self._verified((shard, replica), index) for index in reversed(unread))
             return next((snapshot for snapshot in found if snapshot is not None), None)
         for export in reversed(self._read(shard, replica)):
-            snapshot = self.load(shard, replica, export.index)
+            snapshot = self.load(shard, replica, export)
             if snapshot is not None:
                 return snapshot
         return None
@@ -147,13 +138,18 @@ class ExportedSnapshots:
         """Read and verify the files of a replica; from then on only `load` reads."""
         self._read(shard, replica)
 
-    def largest_at_or_below(
-        self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn
-    ) -> Index | None:
-        """Index of the newest export all of whose records are <= `truncation_lsn`."""
+    def largest_at_or_below(self, shard: ShardId, replica: ReplicaId, index: Index) -> Index | None:
+        """Index of the newest export at or below `index`."""
         for export in reversed(self._read(shard, replica)):
-            if export.next_lsn - 1 <= truncation_lsn:
-                return export.index
+            if export <= index:
+                return export
+        return None
+
+    def next_above(self, shard: ShardId, replica: ReplicaId, index: Index) -> Index | None:
+        """Index of the oldest export above `index`."""
+        for export in self._read(shard, replica):
+            if export > index:
+                return export
         return None
 
     def load(self, shard: ShardId, replica: ReplicaId, index: Index) -> Snapshot | None:
@@ -162,7 +158,7 @@ class ExportedSnapshots:
         snapshot = self._verified(key, index)
         if snapshot is None:
             exports = self._exports.get(key, ())
-            self._exports[key] = tuple(export for export in exports if export.index != index)
+            self._exports[key] = tuple(export for export in exports if export != index)
         return snapshot
 
     def add(self, shard: ShardId, replica: ReplicaId, snapshot: Snapshot) -> None:
@@ -173,7 +169,7 @@ class ExportedSnapshots:
         """
         key = (shard, replica)
         exports = self._read(shard, replica)
-        if exports and snapshot.index <= exports[-1].index:
+        if exports and snapshot.index <= exports[-1]:
             return
         directory = self._replica_directory(key)
         if not self._vfs.exists(directory):
@@ -181,7 +177,7 @@ class ExportedSnapshots:
             self._vfs.fsync_directory(posixpath.dirname(directory))
             self._vfs.fsync_directory(self._directory)
         write_file(self._vfs, f"{directory}/{_name_of(snapshot.index)}", snapshot.encode())
-        exports = (*exports, Export(snapshot.index, snapshot.next_lsn))
+        exports = (*exports, snapshot.index)
         if len(exports) > self._count_max:
             exports = self._without_smallest_gap(key, exports)
         self._exports[key] = exports
@@ -193,9 +189,9 @@ class ExportedSnapshots:
         """
         key = (shard, replica)
         known = self._read(shard, replica)
-        kept = tuple(export for export in known if export.index > index)
+        kept = tuple(export for export in known if export > index)
         if len(kept) < len(known):
-            self._unlink(key, [export.index for export in known if export.index <= index])
+            self._unlink(key, [export for export in known if export <= index])
             self._exports[key] = kept
 
     def drop_from(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
@@ -209,7 +205,7 @@ class ExportedSnapshots:
         if gone:
             self._unlink(key, gone)
         if known := self._read(shard, replica):
-            self._exports[key] = tuple(export for export in known if export.index < index)
+            self._exports[key] = tuple(export for export in known if export < index)
 
     def remove_replica(self, shard: ShardId, replica: ReplicaId) -> None:
         """Remove all of a replica's exports; nothing happens if there are none. Raises OSError.
@@ -245,17 +241,13 @@ class ExportedSnapshots:
                 self._vfs.unlink(f"{directory}/{_name_of(index)}")
         self._vfs.fsync_directory(directory)
 
-    def _read(self, shard: ShardId, replica: ReplicaId) -> tuple[Export, ...]:
+    def _read(self, shard: ShardId, replica: ReplicaId) -> tuple[Index, ...]:
         """The exports of a replica; reads and verifies its files the first time."""
         key = (shard, replica)
         unread = self._unread.get(key)
         if unread is not None:
             found = (self._verified(key, index) for index in unread)
-            self._exports[key] = tuple(
-                Export(snapshot.index, snapshot.next_lsn)
-                for snapshot in found
-                if snapshot is not None
-            )
+            self._exports[key] = tuple(snapshot.index for snapshot in found if snapshot is not None)
             self._unread.pop(key, None)
         return self._exports.get(key, ())
 
@@ -272,14 +264,14 @@ class ExportedSnapshots:
         return snapshot
 
     def _without_smallest_gap(
-        self, key: ReplicaKey, exports: tuple[Export, ...]
-    ) -> tuple[Export, ...]:
+        self, key: ReplicaKey, exports: tuple[Index, ...]
+    ) -> tuple[Index, ...]:
         """`exports` without the one that INV-EXPORT-2 names. At least three are given, so there is
         one between the ends.
         """
 
         def gap(position: int) -> int:
-            before, after = exports[position - 1].index, exports[position + 1].index
+            before, after = exports[position - 1], exports[position + 1]
             return self._meter.bytes_between(*key, before, after)
 
         victim = min(range(1, len(exports) - 1), key=gap)
@@ -288,7 +280,7 @@ class ExportedSnapshots:
     def _sweep(self, key: ReplicaKey) -> None:
         """Remove every file of the replica that is no export: over quota, damaged, left over."""
         directory = self._replica_directory(key)
-        known = {_name_of(export.index) for export in self._exports.get(key, ())}
+        known = {_name_of(export) for export in self._exports.get(key, ())}
         unknown = [name for name in self._vfs.listdir(directory) if name not in known]
         for name in unknown:
             self._vfs.unlink(f"{directory}/{name}")

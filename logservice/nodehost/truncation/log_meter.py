@@ -26,6 +26,10 @@ class LogMeter(Protocol):
         """Bytes of the entries that are still there, and all of whose records are <= the LSN."""
         ...
 
+    def bytes_written(self) -> int:
+        """Bytes that the log storage has written since its start, of all replicas."""
+        ...
+
 
 class LogDbMeter:
     """Measures in the index of the log storage; reads no segment."""
@@ -39,6 +43,10 @@ class LogDbMeter:
     ) -> int:
         """See `LogMeter`."""
         return self._logdb.log(shard, replica).bytes_between(after, through)
+
+    def bytes_written(self) -> int:
+        """See `LogMeter`."""
+        return self._logdb.bytes_written
 
     def truncatable_bytes(self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn) -> int:
         """See `LogMeter`."""

@@ -3,29 +3,36 @@
 `Truncate(lsn)` only moves the truncation LSN in the state machine. On every visit of a local
 replica the worker
 
-1. *installs* the largest exported snapshot all of whose records are at or below the truncation LSN,
-   if there is one above what is installed, and drops the exports up to it; the log is compacted
-   behind it;
-2. *exports* a snapshot when the applied index advanced past the newest one.
+1. *installs* the snapshot that is aligned to the truncation LSN (`alignment`): the largest export
+   that the truncation covers, or the installed snapshot, replayed to the last entry that it covers.
+   The exports up to it are dropped, and the log is compacted behind it;
+2. *exports* a snapshot when the applied index advanced past the newest one. An export shortens a
+   replay, and a restart begins with the newest.
 
 Taking the nearest snapshot *above* the truncation LSN instead would lose the records between the
-two. The worker installs what an earlier visit exported, never the applied state of now: this leaves
-an interval's worth of log for followers that keep up, so that they need no snapshot.
+two. Two things keep more than what the truncation LSN asks for, both bounded. While it moves, up to
+half a segment stays until it stands still for a visit: on a busy log the next export makes the
+replay superfluous. And a leader keeps up to TRUNCATION_KEPT_BYTES_MAX for active members that
+are behind, so that they need no snapshot. On a disk above its mark neither counts.
 
 - INV-T1: an installed snapshot's LSN is at most the truncation LSN of this replica at install,
   which the record stores as its justification. A replica's truncation LSN only lags, so the local
   one is safe to use; so no replica needs HAKeeper, or another replica, to free its space.
 - INV-T2: so every record above the truncation LSN stays readable here, after restarts too.
 - INV-T3: a snapshot is installed only at or below the applied index.
-- INV-T4: when truncatable bytes exist (worth a segment at least) and two visits went by without
-  progress, the report carries an alarm with the reason. Every early return is counted by reason.
+- INV-T4: two visits after the truncation LSN stood still, a replica holds no whole entry that it
+  covers, but for what a leader keeps for members, and what one replay could not reach; then
+  `TruncationReport.more` asks for the next run at once. When truncatable bytes exist (worth a
+  segment at least) and two visits went by without progress, the report carries an alarm with the
+  reason. Every early return is counted by reason.
 
 Shard 0 has no records to truncate. When its log is long it compacts itself, behind the state that
-it had at the visit before, so that followers that keep up need no snapshot there either.
+it had at the visit before, so that followers that keep up need no snapshot there.
 
 `run_once` may be cancelled at any point and called again: files appear whole or not at all, a
 snapshot's install is one durable record, and what is done twice changes nothing. The caller (the
-scheduler, the simulator) decides when; nothing here waits for time to pass.
+scheduler, the simulator) decides when; nothing here waits for time to pass. `export_grown` exports
+between two runs what a busy log has grown by.
 
 References: docs/deviations.md (MatrixOne's truncation).
 """
@@ -38,25 +45,29 @@ import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import Halted, LogServiceError, NotReady
 
 from logservice.bounds import (
     HAKEEPER_LOG_BYTES_MAX,
     HAKEEPER_LOG_ENTRIES_MAX,
     TRUNCATION_ALARM_BYTES,
     TRUNCATION_ALARM_VISITS,
+    TRUNCATION_KEPT_BYTES_MAX,
+    TRUNCATION_REPLAY_ENTRIES_MAX,
 )
 from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ReplicaId, ShardId
-from logservice.invariants import invariant
+from logservice.invariants import InvariantViolation, invariant
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.executor import Executor
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
+from logservice.nodehost.truncation.alignment import last_truncated, replay
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogMeter
-from logservice.snapshot import Snapshot
+from logservice.snapshot import Snapshot, SnapshotCorrupt
 
 T = TypeVar("T")
 
@@ -84,17 +95,58 @@ class ReplicasWithin:
 
     def applied_snapshot(self, shard: ShardId) -> Snapshot:
         """State and membership at the applied index, as of now."""
-        return self._replicas.running[shard].applied_snapshot()
+        return self._running(shard).applied_snapshot()
 
     async def applied_in_slices(self, shard: ShardId) -> Snapshot:
         """The same, for a large state: other work runs meanwhile."""
-        return await self._replicas.running[shard].applied_in_slices()
+        return await self._running(shard).applied_in_slices()
+
+    def installed_snapshot(self, shard: ShardId) -> Snapshot:
+        """The snapshot that the log is compacted behind. Raises NotReady without one: the replica
+        waits for its leader's.
+        """
+        installed = self._running(shard).log.installed
+        if installed is None:
+            raise NotReady("the replica waits for its first snapshot")
+        return installed.snapshot
+
+    async def last_truncated(self, shard: ShardId, truncation_lsn: Lsn) -> Index:
+        """See `alignment.last_truncated`."""
+        return await last_truncated(self._replicas.running[shard], truncation_lsn)
+
+    async def replay(
+        self, shard: ShardId, executor: Executor, base: Snapshot, through: Index
+    ) -> Snapshot:
+        """See `alignment.replay`. A broken invariant halts the replica, and Halted is raised."""
+        replica = self._running(shard)
+        try:
+            return await replay(replica, executor, base, through)
+        except InvariantViolation as broken:
+            if not replica.stopped:
+                replica.fail(broken)
+            raise Halted("the replica halted in a replay", shard=shard) from broken
+
+    def differs(self, shard: ShardId, index: Index) -> None:
+        """A replay and an export of the same index differ (INV-ALIGN-3): the replica halts."""
+        self._running(shard).fail(
+            InvariantViolation("INV-ALIGN-3", {"shard": shard, "index": index})
+        )
+
+    def _running(self, shard: ShardId) -> Replica:
+        replica = self._replicas.running.get(shard)
+        if replica is None:
+            raise NotReady("the replica stopped", shard=shard)
+        return replica
+
+    def short_of_room(self) -> bool:
+        """Whether the disk is above its mark."""
+        return self._directory.disk.full
 
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:
         """Make `snapshot` the installed one, durably; the log is compacted behind it."""
-        await self._replicas.running[shard].install_snapshot(snapshot, truncation_lsn)
+        await self._running(shard).install_snapshot(snapshot, truncation_lsn)
 
 
 class Step(enum.StrEnum):
@@ -103,10 +155,10 @@ class Step(enum.StrEnum):
     INSTALLED = "installed"
     NOTHING_TRUNCATED = "nothing_truncated"
     """No whole entry lies at or below the truncation LSN."""
-    NO_EXPORT = "no_export"
-    """Records are truncatable, but no exported snapshot lies at or below the truncation LSN."""
-    NOT_APPLIED = "not_applied"
-    """The export lies above the applied index: the replica is still catching up after a restart."""
+    LATER = "later"
+    """The truncation LSN moved since the visit before, and covers little more than is installed."""
+    KEPT_FOR_MEMBER = "kept_for_member"
+    """What could go is what an active member of the shard still has to get from here."""
     DAMAGED_EXPORT = "damaged_export"
     """The export could not be read back; the next visit takes another one."""
     INSTALL_FAILED = "install_failed"
@@ -126,6 +178,10 @@ class Step(enum.StrEnum):
     ALREADY_RUNNING = "already_running"
 
 
+_AS_MEANT: Final = (Step.INSTALLED, Step.LATER, Step.KEPT_FOR_MEMBER)
+"""What stays then stays by a rule, and within its bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class TruncationAlarm:
     """INV-T4: there were `visits` visits without progress though `truncatable_bytes` could go."""
@@ -139,11 +195,14 @@ class TruncationAlarm:
 
 @dataclass(frozen=True, slots=True)
 class TruncationReport:
-    """What one `run_once` did. `counts`: by `Step`; zero counts are left out."""
+    """What one `run_once` did. `counts`: by `Step`; zero counts are left out. `more`: a replay
+    reached its bound, and the next run should come at once.
+    """
 
     visited: int
     counts: Mapping[str, int]
     alarms: tuple[TruncationAlarm, ...]
+    more: bool = False
 
 
 class TruncationWorker:
@@ -157,11 +216,15 @@ class TruncationWorker:
         collect_garbage: Callable[[], Awaitable[object]],
         executor: Executor,
         *,
+        later_bytes: int,
+        replay_entries_max: int = TRUNCATION_REPLAY_ENTRIES_MAX,
         alarm_bytes: int = TRUNCATION_ALARM_BYTES,
+        kept_bytes_max: int = TRUNCATION_KEPT_BYTES_MAX,
         hakeeper_entries_max: int = HAKEEPER_LOG_ENTRIES_MAX,
         hakeeper_bytes_max: int = HAKEEPER_LOG_BYTES_MAX,
     ) -> None:
-        """`executor` runs the exports' file work; it must not be the one that writes commit groups.
+        """`executor` runs the exports' file work and applies what is replayed; it must not be the
+        one that writes commit groups. `later_bytes`: what may stay while the truncation LSN moves.
 
         `collect_garbage` frees what installs and removals left; it runs once per `run_once`.
         """
@@ -171,11 +234,18 @@ class TruncationWorker:
         self._collect_garbage = collect_garbage
         self._executor = executor
         self._alarm_bytes = alarm_bytes
+        self._later_bytes = later_bytes
+        self._replay_entries_max = replay_entries_max
+        self._kept_bytes_max = kept_bytes_max
         self._hakeeper_entries_max = hakeeper_entries_max
         self._hakeeper_bytes_max = hakeeper_bytes_max
         self._running = False
         self._totals: Counter[str] = Counter()
         self._stalled: dict[tuple[ShardId, ReplicaId], int] = {}
+        self._seen: dict[tuple[ShardId, ReplicaId], Lsn] = {}
+        """The truncation LSN at the newest visit."""
+        self._more = False
+        self._looked_at_bytes = 0
         self._alarms: tuple[TruncationAlarm, ...] = ()
         self._hakeeper_snapshot: tuple[ReplicaId, Snapshot] | None = None
 
@@ -200,6 +270,7 @@ class TruncationWorker:
             self._totals[Step.ALREADY_RUNNING] += 1
             return TruncationReport(0, {Step.ALREADY_RUNNING: 1}, self._alarms)
         self._running = True
+        self._more = False
         visited = 0
         alarms: list[TruncationAlarm] = []
         try:
@@ -217,7 +288,42 @@ class TruncationWorker:
             self._running = False
             self._totals.update(counts)
         self._alarms = tuple(alarms)
-        return TruncationReport(visited, dict(counts), self._alarms)
+        return TruncationReport(visited, dict(counts), self._alarms, self._more)
+
+    @property
+    def hurries(self) -> bool:
+        """The disk is above its mark: what clients truncate should go at once."""
+        return self._replicas.short_of_room()
+
+    async def export_grown(self) -> int:
+        """Export each replica whose log grew by half a segment since its newest export; returns how
+        many did. So the replay of a later visit is short, however much is written between visits.
+        To be called every second: it looks at replicas only when that much was written in all.
+        """
+        written = self._meter.bytes_written()
+        if self._running or written - self._looked_at_bytes < self._later_bytes:
+            return 0
+        self._running = True
+        self._looked_at_bytes = written
+        counts: Counter[str] = Counter()
+        try:
+            for shard in [info.shard for info in self._replicas.infos()]:
+                info = self._replicas.info(shard)
+                if info is not None and self._has_grown(info):
+                    counts[await self._export(info)] += 1
+        finally:
+            self._running = False
+            self._totals.update(counts)
+        return counts[Step.EXPORTED]
+
+    def _has_grown(self, info: ReplicaInfo) -> bool:
+        if info.halted or info.quiesced or info.shard == HAKEEPER_SHARD:
+            return False
+        newest = Index(0)
+        if self._exports.is_read(info.shard, info.replica):
+            newest = self._exports.newest_index(info.shard, info.replica)
+        since = Index(max(newest, info.first_index - 1))
+        return self._bytes_between(info, since, info.applied_index) >= self._later_bytes
 
     async def _visit(self, info: ReplicaInfo, alarms: list[TruncationAlarm]) -> list[Step]:
         """One visit; each half of it is counted on its own."""
@@ -230,41 +336,116 @@ class TruncationWorker:
         if now is None:
             return [Step.STOPPED]
         exported = await self._export(now)
-        reason = exported if exported is Step.EXPORT_FAILED else installed
-        progress = Step.INSTALLED in (installed, exported)
         if self._current(info) is not None:
-            self._watch(info, reason, alarms, progress=progress)
+            self._watch(info, installed, alarms)
         return [installed, exported]
 
     # --- log shards ------------------------------------------------------------------------------
 
     async def _install(self, info: ReplicaInfo) -> Step:
-        """The first half: compact behind the largest export that the truncation LSN covers."""
-        shard, replica, truncated = info.shard, info.replica, info.truncated_lsn
-        exports, installed = self._exports, Index(info.first_index - 1)
+        """The first half: compact behind the last entry that the truncation LSN covers."""
+        shard, replica, exports = info.shard, info.replica, self._exports
         try:
             if not exports.is_read(shard, replica):
                 await self._in_executor(lambda: exports.read(shard, replica))
+            installed = Index(info.first_index - 1)
             if exports.oldest_index(shard, replica) <= installed:
                 # Such exports come back after a power cut, or a snapshot of the leader overtook
                 # them.
                 await self._in_executor(lambda: exports.drop_through(shard, replica, installed))
-            index = exports.largest_at_or_below(shard, replica, truncated)
-            if index is None:
-                behind = self._meter.truncatable_bytes(shard, replica, truncated)
-                return Step.NO_EXPORT if behind else Step.NOTHING_TRUNCATED
-            if index > info.applied_index:
-                return Step.NOT_APPLIED
-            snapshot = await self._in_executor(lambda: exports.load(shard, replica, index))
-            if snapshot is None:
-                return Step.DAMAGED_EXPORT
-            return await self._install_one(info, snapshot)
+            covered = await self._replicas.last_truncated(shard, info.truncated_lsn)
+            through = self._without_members_needs(info, covered)
+            if through <= installed:
+                kept = covered > installed
+                return Step.KEPT_FOR_MEMBER if kept else Step.NOTHING_TRUNCATED
+            return await self._install_through(info, installed, through)
+        except SnapshotCorrupt:
+            return Step.DAMAGED_EXPORT
         except (LogServiceError, OSError):
             return Step.INSTALL_FAILED
+
+    async def _install_through(self, info: ReplicaInfo, installed: Index, through: Index) -> Step:
+        """Install the state at `through`, which lies above `installed`, or as near below as the
+        rules in the header and the bounds of a replay allow.
+        """
+        shard, replica, exports = info.shard, info.replica, self._exports
+        now = self._current(info)
+        if now is None:
+            return Step.STOPPED
+        if through == now.applied_index:
+            # All that is applied may go, so the state of now is the one: nothing to replay.
+            return await self._install_one(info, self._replicas.applied_snapshot(shard))
+        nearest = exports.largest_at_or_below(shard, replica, through)
+        if nearest is None:
+            base = self._replicas.installed_snapshot(shard)
+        else:
+            loaded = await self._in_executor(lambda: exports.load(shard, replica, nearest))
+            if loaded is None:
+                return Step.DAMAGED_EXPORT
+            base = loaded
+        if base.index < through and not self._waits(info, base.index, through):
+            made = await self._replay(shard, base, through)
+            if made.index < through:
+                self._more = True
+            elif not await self._as_exported(info, made):
+                return Step.HALTED
+            base = made
+        if base.index <= installed:
+            return Step.LATER
+        return await self._install_one(info, base)
+
+    def _without_members_needs(self, info: ReplicaInfo, covered: Index) -> Index:
+        """How much of what the truncation covers may go as far as other members are concerned."""
+        behind = [match for member, match in info.match if member in info.recently_active]
+        needed = Index(min([covered, *behind]))
+        if needed < covered and (
+            self._replicas.short_of_room()
+            or self._bytes_between(info, needed, covered) > self._kept_bytes_max
+        ):
+            return covered
+        return needed
+
+    def _waits(self, info: ReplicaInfo, reached: Index, through: Index) -> bool:
+        """Whether the entries of (reached, through] stay until the truncation LSN stands still."""
+        key = (info.shard, info.replica)
+        moved = self._seen.get(key) != info.truncated_lsn
+        self._seen[key] = info.truncated_lsn
+        if not moved or self._replicas.short_of_room():
+            return False
+        return self._bytes_between(info, reached, through) <= self._later_bytes
+
+    async def _as_exported(self, info: ReplicaInfo, made: Snapshot) -> bool:
+        """INV-ALIGN-3, where the next export is near enough to be reached in one replay."""
+        shard, replica, exports = info.shard, info.replica, self._exports
+        above = exports.next_above(shard, replica, made.index)
+        if (
+            above is None
+            or above - made.index > self._replay_entries_max
+            or self._bytes_between(info, made.index, above) > self._later_bytes
+            or self._current(info) is None
+        ):
+            return True
+        reached = await self._replay(shard, made, above)
+        export = await self._in_executor(lambda: exports.load(shard, replica, above))
+        if reached.index < above or export is None or export == reached:
+            return True
+        if self._current(info) is not None:
+            self._replicas.differs(shard, above)
+        return False
+
+    async def _replay(self, shard: ShardId, base: Snapshot, through: Index) -> Snapshot:
+        end = Index(min(through, base.index + self._replay_entries_max))
+        return await self._replicas.replay(shard, self._executor, base, end)
+
+    def _bytes_between(self, info: ReplicaInfo, after: Index, through: Index) -> int:
+        return self._meter.bytes_between(info.shard, info.replica, after, through)
 
     async def _install_one(self, info: ReplicaInfo, snapshot: Snapshot) -> Step:
         """Make `snapshot` the installed one and drop the exports up to it."""
         shard, replica, truncated = info.shard, info.replica, info.truncated_lsn
+        now = self._current(info)
+        if now is None:
+            return Step.STOPPED
         invariant(
             snapshot.next_lsn - 1 <= truncated,
             "INV-T1",
@@ -273,14 +454,12 @@ class TruncationWorker:
             truncated=truncated,
         )
         invariant(
-            snapshot.index <= info.applied_index,
+            snapshot.index <= now.applied_index,
             "INV-T3",
             shard=shard,
             index=snapshot.index,
-            applied=info.applied_index,
+            applied=now.applied_index,
         )
-        if self._current(info) is None:
-            return Step.STOPPED
         await self._replicas.install_snapshot(shard, snapshot, truncated)
         await self._in_executor(lambda: self._exports.drop_through(shard, replica, snapshot.index))
         return Step.INSTALLED
@@ -297,30 +476,14 @@ class TruncationWorker:
         try:
             await self._in_executor(lambda: exports.add(shard, replica, snapshot))
         except OSError:
-            return await self._install_without_export(info, snapshot)
+            return Step.EXPORT_FAILED
         return Step.EXPORTED
 
-    async def _install_without_export(self, info: ReplicaInfo, snapshot: Snapshot) -> Step:
-        """Truncation must work on a full disk, too. Without an exported file only the state of now
-        can be installed, and only when the client has truncated every record.
-        """
-        now = self._current(info)
-        if now is None:
-            return Step.STOPPED
-        if snapshot.next_lsn - 1 > now.truncated_lsn:
-            return Step.EXPORT_FAILED
-        try:
-            return await self._install_one(now, snapshot)
-        except (LogServiceError, OSError):
-            return Step.EXPORT_FAILED
-
-    def _watch(
-        self, info: ReplicaInfo, reason: Step, alarms: list[TruncationAlarm], *, progress: bool
-    ) -> None:
+    def _watch(self, info: ReplicaInfo, reason: Step, alarms: list[TruncationAlarm]) -> None:
         """INV-T4: count visits that free nothing though there is enough to free."""
         key = (info.shard, info.replica)
         behind = 0
-        if not progress:
+        if reason not in _AS_MEANT:
             behind = self._meter.truncatable_bytes(*key, info.truncated_lsn)
         if behind < self._alarm_bytes:
             self._stalled.pop(key, None)
@@ -372,8 +535,9 @@ class TruncationWorker:
                 counts[Step.EXPORT_FAILED] += 1
                 continue
             counts[Step.LEFTOVER_REMOVED] += 1
-        for key in [key for key in self._stalled if key not in stored]:
-            del self._stalled[key]
+        for known in (self._stalled, self._seen):
+            for key in [key for key in known if key not in stored]:
+                del known[key]
         return counts
 
     def _current(self, info: ReplicaInfo) -> ReplicaInfo | None:

@@ -14,7 +14,7 @@ is in neither half: an outgoing voter still votes and must keep its data.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from logservice.config_change import (
@@ -29,6 +29,7 @@ from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, StoreId
 from logservice.membership import Member, Membership
 from logservice.raft.membership.changer import Changer, ChangeRefused, Refusal, Result
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import Inflights, Progress
 from logservice.raft.tracker.tracker import Configuration
 
 _ADDS = (ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS)
@@ -131,9 +132,16 @@ def next_membership(
     )
 
 
-def try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
-    """What `change` would lead to from the membership in force, or why it is refused."""
-    membership = s.membership
+def _judge(
+    membership: Membership,
+    config: Configuration,
+    progress: Mapping[ReplicaId, Progress],
+    new_progress: Callable[[bool], Progress],
+    change: ConfigChange,
+) -> Result | ChangeReason:
+    """What `change` leads to from `membership`, whose configuration is `config`, or why it is
+    refused. It depends on these two alone: `progress` is only carried over.
+    """
     if change.expected_epoch not in (None, membership.change_epoch):
         return ChangeReason.STALE_EPOCH
     leaving = {step.replica_id for step in change.steps if step.kind is ChangeKind.REMOVE}
@@ -141,14 +149,42 @@ def try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
         reason = _check_step(membership, step, leaving)
         if reason is not ChangeReason.ACCEPTED:
             return reason
-    tracker = s.tracker
-    last = s.log.last_index
     try:
-        return Changer(
-            tracker.config, tracker.progress, lambda learner: tracker.new_progress(last, learner)
-        ).change(change)
+        return Changer(config, progress, new_progress).change(change)
     except ChangeRefused as error:
         return _OF_REFUSAL[error.refusal]
+
+
+def try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
+    """What `change` would lead to from the membership in force, or why it is refused."""
+    tracker = s.tracker
+    last = s.log.last_index
+    return _judge(
+        s.membership,
+        tracker.config,
+        tracker.progress,
+        lambda learner: tracker.new_progress(last, learner),
+        change,
+    )
+
+
+def membership_after(membership: Membership, entry: Entry) -> Membership:
+    """The membership behind a committed CONFIG entry, without a core: for a replay of the log.
+
+    It is what `apply_change` makes of the same entry on every replica.
+    """
+    try:
+        change = decode_change(entry.payload)
+    except ChangeCorrupt:
+        return membership
+    config = Configuration.of(membership)
+    members = config.all_voters | config.learners
+    nobody = Progress(next_index=1, inflights=Inflights(0, 0), learner=False)
+    progress = dict.fromkeys(members, nobody)
+    result = _judge(membership, config, progress, lambda _: nobody, change)
+    if isinstance(result, ChangeReason):
+        return membership
+    return next_membership(membership, change, result[0], entry.index)
 
 
 def apply_change(s: State, entry: Entry) -> ChangeOutcome:

@@ -8,7 +8,7 @@ from logservice_wire.errors import Halted, LogServiceError
 
 from logservice.checksum import crc32
 from logservice.entry import Entry
-from logservice.ids import HAKEEPER_SHARD, ShardId
+from logservice.ids import HAKEEPER_SHARD, Index, ShardId
 from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -26,8 +26,8 @@ _EVERY = 16
 class EqualSnapshots(Checker):
     """Equal snapshots: replicas that have applied the same index hold the same state, to the byte.
 
-    The state includes the membership. It is compared at every `_EVERY`-th index, also by replicas
-    that began from a snapshot.
+    It is compared at every `_EVERY`-th index, also by replicas that began from a snapshot. So is
+    the state in a snapshot that is installed there, which a replay may have made.
     """
 
     name = "equal-snapshots"
@@ -41,10 +41,22 @@ class EqualSnapshots(Checker):
     ) -> None:
         if entry.index % _EVERY:
             return
-        digest = crc32(machine.save_snapshot())
-        known, who = self._digests.setdefault((shard, int(entry.index)), (digest, store.store_id))
+        self._compare(store, shard, entry.index, machine.save_snapshot())
+
+    def finished(
+        self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
+    ) -> None:
+        for update in updates:
+            if update.snapshot is not None and update.shard != HAKEEPER_SHARD:
+                snapshot = update.snapshot.snapshot
+                if snapshot.index % _EVERY == 0:
+                    self._compare(store, update.shard, snapshot.index, snapshot.state)
+
+    def _compare(self, store: ObservedStore, shard: ShardId, index: Index, state: bytes) -> None:
+        digest = crc32(state)
+        known, who = self._digests.setdefault((shard, int(index)), (digest, store.store_id))
         if known != digest:
-            self.wrong(f"shard {shard} at index {entry.index}: {who} and {store.store_id} differ")
+            self.wrong(f"shard {shard} at index {index}: {who} and {store.store_id} differ")
 
 
 _READ_BYTES = 1

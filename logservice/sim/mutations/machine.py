@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from logservice.entry import EntryKind
 from logservice.ids import NO_SESSION, Index, Lsn
 from logservice.logdb.log_db import LogDb
 from logservice.membership import Membership
@@ -16,6 +17,7 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.replica.pending import PendingBook
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
+from logservice.nodehost.truncation import alignment, worker
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.outcome import Applied
 from logservice.raft.log.log import RaftLog
@@ -206,12 +208,52 @@ def _truncation_ignores_holds() -> None:
 
 
 @mutation
-def _snapshot_above_the_truncation_lsn_installed() -> None:
-    def largest(self: ExportedSnapshots, shard: Any, replica: Any, truncation_lsn: Lsn) -> Any:
-        exports = self._read(shard, replica)
-        return exports[0].index if exports else None
+def _truncation_reaches_one_entry_too_far() -> None:
+    def mutate(original: Any) -> Any:
+        async def last(replica: Replica, truncation_lsn: Lsn) -> Index:
+            covered = await original(replica, truncation_lsn)
+            return Index(min(covered + 1, replica.applied))
 
-    wrap(ExportedSnapshots, "largest_at_or_below", lambda _: largest)
+        return last
+
+    wrap(worker, "last_truncated", mutate)
+
+
+@mutation
+def _truncation_stops_one_entry_short() -> None:
+    def mutate(original: Any) -> Any:
+        async def last(replica: Replica, truncation_lsn: Lsn) -> Index:
+            return Index(await original(replica, truncation_lsn) - 1)
+
+        return last
+
+    wrap(worker, "last_truncated", mutate)
+
+
+@mutation
+def _replay_begins_with_a_later_export() -> None:
+    def later(self: ExportedSnapshots, shard: Any, replica: Any, index: Index) -> Any:
+        exports = self._read(shard, replica)
+        return exports[-1] if exports else None
+
+    wrap(ExportedSnapshots, "largest_at_or_below", lambda _: later)
+
+
+@mutation
+def _replay_passes_over_membership_changes() -> None:
+    wrap(alignment, "membership_after", lambda _: lambda membership, entry: membership)
+
+
+@mutation
+def _replay_leaves_commands_out() -> None:
+    def mutate(original: Any) -> Any:
+        def take(self: alignment.Replay, entry: Any) -> None:
+            kind = EntryKind.NOOP if entry.kind is EntryKind.COMMAND else entry.kind
+            original(self, replace(entry, kind=kind))
+
+        return take
+
+    wrap(alignment.Replay, "take", mutate)
 
 
 @mutation

@@ -1,0 +1,58 @@
+"""Exact truncation: what a replica still holds of what the truncation LSN covers.
+
+It is asked when nothing fails any more and nobody truncates: INV-T4 promises that two visits leave
+no whole entry that is covered, but for what a leader keeps for active members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from logservice.ids import HAKEEPER_SHARD, Index
+from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.truncation.alignment import last_truncated
+from logservice.nodehost.truncation.worker import Step, TruncationWorker
+from logservice.sim.interfaces import ObservedStore
+
+_VISITS = 3
+"""One more than INV-T4 says: a damaged export is found by a visit that does nothing else."""
+_WAIT_S = 0.1
+
+
+async def covered_and_held(stores: Iterable[ObservedStore]) -> str:
+    """Have every worker visit its replicas; then say what a replica still holds, or nothing."""
+    found = [store for store in stores if store.up and store.parts is not None]
+    for store in found:
+        for worker in store.parts.workers if store.parts is not None else ():
+            for _ in range(_VISITS):
+                await _visit(worker)
+    for store in found:
+        for replica in store.replicas():
+            if replica.shard == HAKEEPER_SHARD or replica.log.installed is None:
+                continue
+            if held := await _held(replica):
+                return f"{store.store_id}: {held}"
+    return ""
+
+
+async def _visit(worker: TruncationWorker) -> None:
+    while True:
+        report = await worker.run_once()
+        if Step.ALREADY_RUNNING in report.counts:
+            await asyncio.sleep(_WAIT_S)
+        elif not report.more:
+            return
+
+
+async def _held(replica: Replica) -> str:
+    info = replica.info()
+    behind = [match for member, match in info.match if member in info.recently_active]
+    covered = await last_truncated(replica, info.truncated_lsn)
+    first = info.first_index
+    if Index(min([covered, *behind])) < first:
+        return ""
+    return (
+        f"shard {info.shard} still has entries {first} to {covered}, which the truncation LSN"
+        f" {info.truncated_lsn} covers; members have {info.match}"
+    )
