@@ -16,6 +16,7 @@ from logservice.ids import Index, Lsn, ReplicaId
 from logservice.invariants import InvariantViolation
 from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.truncation import alignment
 from logservice.nodehost.truncation.alignment import Replay, last_truncated, replay
 from logservice.rsm import commands
 from logservice.snapshot import Snapshot
@@ -124,6 +125,26 @@ async def test_a_log_that_was_compacted_further_than_it_was_truncated_is_left_al
     await replica.install_snapshot(replica.applied_snapshot(), Lsn(replica.log_bounds[1]))
     await eventually(lambda: replica.log.first_index() > applied)
     assert await last_truncated(replica, Lsn(1)) == applied
+
+
+async def test_a_replay_ends_when_it_has_read_enough(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches TRUNCATION_REPLAY_BYTES_MAX, which is made small; it goes on where it ended."""
+    replica, states = await _lived(cluster, 7)
+    assert replica.log.installed is not None
+    monkeypatch.setattr(alignment, "TRUNCATION_REPLAY_BYTES_MAX", 200)
+    monkeypatch.setattr(alignment, "_STEP_ENTRIES", 1)
+    reached = [replica.log.installed.snapshot]
+    while reached[-1].index < replica.applied:
+        made = await replay(replica, InlineExecutor(), reached[-1], replica.applied)
+        read = replica.log.entries(Index(reached[-1].index + 1), Index(made.index + 1), 1 << 20)
+        size = sum(len(entry.payload) for entry in read)
+        assert size - len(read[-1].payload) < 200
+        assert size >= 200 or made.index == replica.applied
+        reached.append(made)
+    assert len(reached) > 3
+    assert reached[-1].encode() == states[replica.applied].encode()
 
 
 async def test_a_replay_over_what_was_compacted_meanwhile_is_refused(cluster: Cluster) -> None:
