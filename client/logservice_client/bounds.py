@@ -122,5 +122,15 @@ SERVICE_HEARTBEAT_S: Final = 1.0
 SERVICE_TOO_EARLY_S: Final = 60.0
 """How long a service says nothing of what it has replayed, when the cluster is too old for it."""
 
+TN_END_SHARE: Final = 0.2
+"""The part of its time (ten seconds after it sent the newest heartbeat that was answered) that a
+process has to end what serves a TN shard."""
+
+TN_LOOKS: Final = 40
+"""How often in that time a process looks whether it has come to an end."""
+
+SERVICE_FAREWELL_TIMEOUT_S: Final = 2.0
+"""How long the last heartbeat is tried, which says that nothing is served any more."""
+
 SERVICE_HEARTBEAT_TIMEOUT_S: Final = 5.0
 """How long one heartbeat of a service is tried; there is time for six before it is forgotten."""

@@ -20,7 +20,9 @@ from logservice_wire.rpcs import (
     CHECK_IMPACT,
     CLOSE_SHARD,
     CREATE_SHARD,
+    CREATE_TN_SHARD,
     DELETE_SHARD,
+    DELETE_TN_SHARD,
     FORGET_STORE,
     GET_ACCESS_LIST,
     GET_CLUSTER_STATE,
@@ -44,6 +46,7 @@ from logservice_client.bounds import TIMEOUT_DEFAULT_S
 from logservice_client.caller import Caller
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.service import Handler, Service
+from logservice_client.tn_shards import Serve, TnShards
 from logservice_client.watching import watch_events
 
 
@@ -296,11 +299,35 @@ class HakeeperClient:
         *,
         address: str = "",
         labels: Mapping[str, str] | None = None,
+        serve: Serve | None = None,
     ) -> Service:
         """A service of the database, not yet running: `run` it in a task. `handler` gets its
-        commands, each at least once.
+        commands, each at least once. A service of the kind "tn" that takes TN shards names `serve`:
+        it is run for each TN shard that the service is given, and cancelled when that goes
+        elsewhere (`tn_shards`).
         """
-        return Service(self._caller, service_id, kind, address, labels or {}, handler)
+        taken = TnShards(serve) if serve is not None else None
+        return Service(
+            self._caller, service_id, kind, address, labels or {}, handler, tn_shards=taken
+        )
+
+    async def create_tn_shard(
+        self, shard_id: int, *, identity: str = "", timeout: float | None = None
+    ) -> int:
+        """A TN shard for a log, and its id. A log has one at most: asked again, it is the same one.
+        `identity`: only services of that identity get it. Needs cluster version 2.
+
+        Raises ShardNotFound, InvalidArgument when the one that is there is for another identity.
+        """
+        request = hakeeper_pb2.CreateTnShardRequest(shard_id=shard_id, identity=identity)
+        return (await self._caller.call(None, CREATE_TN_SHARD, request, timeout)).tn_shard_id
+
+    async def delete_tn_shard(self, tn_shard_id: int, *, timeout: float | None = None) -> None:
+        """Nobody shall serve it any more; whoever does learns it with the next heartbeat. The log
+        stays. Raises InvalidArgument for one that never was.
+        """
+        request = hakeeper_pb2.DeleteTnShardRequest(tn_shard_id=tn_shard_id)
+        await self._caller.call(None, DELETE_TN_SHARD, request, timeout)
 
     async def send_service_command(
         self,

@@ -17,13 +17,16 @@ log. `holds` is what the last answer said. The LSN may go back; what is gone by 
 Before cluster version 2 there are no such holds: the service is registered all the same, and
 nothing is held.
 
-When the name belongs to a living service of another identity, `run` raises
-PermissionDenied.
+A service of the kind ``tn`` may serve TN shards (`tn_shards`). A handler of commands that takes
+longer than a few seconds costs it its TN shards, because no heartbeat is sent meanwhile.
+
+When the name belongs to a living service of another identity, `run` raises PermissionDenied.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -43,12 +46,14 @@ from logservice_wire.rpcs import HEARTBEAT
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice_client.bounds import (
+    SERVICE_FAREWELL_TIMEOUT_S,
     SERVICE_HEARTBEAT_S,
     SERVICE_HEARTBEAT_TIMEOUT_S,
     SERVICE_TOO_EARLY_S,
     TIMEOUT_DEFAULT_S,
 )
 from logservice_client.caller import Caller
+from logservice_client.tn_shards import TnShards, boottime_s, served
 
 Handler = Callable[[hakeeper_pb2.ServiceCommand], Awaitable[None]]
 
@@ -65,6 +70,7 @@ class Service:
         labels: Mapping[str, str],
         handler: Handler,
         interval_s: float = SERVICE_HEARTBEAT_S,
+        tn_shards: TnShards | None = None,
     ) -> None:
         """Nothing is sent before `run`."""
         self._caller = caller
@@ -76,6 +82,8 @@ class Service:
             boot_id=1 + secrets.randbelow(2**61),
         )
         self._handler = handler
+        self.tn_shards = tn_shards
+        """What the process serves; None when it takes no TN shards."""
         self._interval_s = interval_s
         self._done: list[int] = []
         self._replayed: dict[int, int] = {}
@@ -163,20 +171,35 @@ class Service:
         StaleEpoch when a newer process of this identity has taken the name over, TooLarge for what
         it says of itself; every other failure is tried again.
         """
-        while True:
-            try:
-                await self._beat()
-            except (PermissionDenied, StaleEpoch, TooLarge):
-                raise
-            except LogServiceError:
-                self.unheard += 1
-            await asyncio.sleep(self._interval_s)
+        try:
+            async with served(self.tn_shards):
+                while True:
+                    try:
+                        await self._beat()
+                    except (PermissionDenied, StaleEpoch, TooLarge):
+                        raise
+                    except LogServiceError:
+                        self.unheard += 1
+                    await asyncio.sleep(self._interval_s)
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+
+    async def _leave(self) -> None:
+        """Say that nothing is served any more, so that nobody has to wait for this process."""
+        if self.tn_shards is not None and self._heard_s is not None:
+            self._said.sequence += 1
+            self._say_serving()
+            with contextlib.suppress(LogServiceError):
+                await self._send(SERVICE_FAREWELL_TIMEOUT_S)
 
     async def _beat(self) -> None:
         acked = self._done
         self._said.acked_commands[:] = acked
         self._said.sequence += 1
         loop = asyncio.get_running_loop()
+        self._say_serving()
+        sent_s = boottime_s()
         self._say_replayed(self._replayed if loop.time() >= self._too_early_until_s else {})
         try:
             answer = await self._send()
@@ -186,6 +209,8 @@ class Service:
             self._too_early_until_s = loop.time() + SERVICE_TOO_EARLY_S
             self._say_replayed({})
             answer = await self._send()
+        if self.tn_shards is not None:
+            self.tn_shards.answered(answer.serve, sent_s, answer.tn_stop_ms / 1000)
         self.work_state = answer.work_state
         self.holds = {one.shard_id: one for one in answer.replayed}
         self._answered.set()
@@ -207,5 +232,14 @@ class Service:
         for shard_id, lsn in replayed.items():
             self._said.replayed.add(shard_id=shard_id, lsn=lsn)
 
-    async def _send(self) -> hakeeper_pb2.HeartbeatResponse:
-        return await self._caller.call(None, HEARTBEAT, self._said, SERVICE_HEARTBEAT_TIMEOUT_S)
+    def _say_serving(self) -> None:
+        del self._said.serving[:]
+        if self.tn_shards is not None:
+            self._said.takes_tn_shards = not self.tn_shards.closing
+            for one in self.tn_shards.serving():
+                self._said.serving.add(tn_shard_id=one.tn_shard_id, replica=one.replica)
+
+    async def _send(
+        self, timeout_s: float = SERVICE_HEARTBEAT_TIMEOUT_S
+    ) -> hakeeper_pb2.HeartbeatResponse:
+        return await self._caller.call(None, HEARTBEAT, self._said, timeout_s)

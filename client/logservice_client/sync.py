@@ -29,6 +29,7 @@ from logservice_client.redundancy import Redundancy
 from logservice_client.service import Service
 from logservice_client.shard import Shard
 from logservice_client.tls import Tls, TlsFiles
+from logservice_client.tn_shards import Serve, TnShard
 
 AsyncT = TypeVar("AsyncT")
 ParametersT = ParamSpec("ParametersT")
@@ -246,6 +247,8 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
     check_impact = _waiting(HakeeperClient.check_impact)
     change_settings = _waiting(HakeeperClient.change_settings)
     rebalance = _waiting(HakeeperClient.rebalance)
+    create_tn_shard = _waiting(HakeeperClient.create_tn_shard)
+    delete_tn_shard = _waiting(HakeeperClient.delete_tn_shard)
     balance_plan = _waiting(HakeeperClient.balance_plan)
     set_phase = _waiting(HakeeperClient.set_phase)
     raise_cluster_version = _waiting(HakeeperClient.raise_cluster_version)
@@ -265,15 +268,24 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
         *,
         address: str = "",
         labels: Mapping[str, str] | None = None,
+        serve: Callable[[TnShard, threading.Event], None] | None = None,
     ) -> SyncService:
         """See `HakeeperClient.service`. It runs from now on, until it or the client is closed.
-        `handler` is called on threads of its own, one call at a time.
+        `handler` is called on threads of its own, one call at a time. `serve` has a thread for each
+        TN shard, and returns soon after the event was set.
         """
 
         async def handle(command: hakeeper_pb2.ServiceCommand) -> None:
             await asyncio.to_thread(handler, command)
 
-        made = self._async.service(service_id, kind, handle, address=address, labels=labels)
+        made = self._async.service(
+            service_id,
+            kind,
+            handle,
+            address=address,
+            labels=labels,
+            serve=_on_a_thread(serve) if serve is not None else None,
+        )
         service = SyncService(self._client, made)
         self._services.append(service)
         return service
@@ -295,6 +307,21 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
         """See `HakeeperClient.watch_events`."""
         watched = self._async.watch_events(after, kinds=kinds, shard_id=shard_id, patience=patience)
         return self._each(watched)
+
+
+def _on_a_thread(serve: Callable[[TnShard, threading.Event], None]) -> Serve:
+    async def run(shard: TnShard) -> None:
+        ended = threading.Event()
+        done = asyncio.ensure_future(asyncio.to_thread(serve, shard, ended))
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            ended.set()
+            with contextlib.suppress(Exception):  # nobody asks any more what came of it
+                await done
+            raise
+
+    return run
 
 
 class SyncService(_Face[Service]):

@@ -152,8 +152,8 @@ class ShardDeleted(LogServiceError):
 
 
 class DeleteRefused(LogServiceError):
-    """The log is not deleted unless that is forced; metadata: why (open, holds, protected), and
-    holds (their number).
+    """The log is not deleted unless that is forced; metadata: why (open, tn-shard, holds,
+    protected), and holds (their number).
     """
 
     reason = Reason.DELETE_REFUSED

@@ -227,6 +227,25 @@ SET_SERVICE_STATE: Final = Rpc(
     admin=True,
     mutates=True,
 )
+CREATE_TN_SHARD: Final = Rpc(
+    # A log has at most one, so a second attempt finds the first one's.
+    _HAKEEPER + "CreateTnShard",
+    hakeeper_pb2.CreateTnShardRequest,
+    hakeeper_pb2.CreateTnShardResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
+DELETE_TN_SHARD: Final = Rpc(
+    _HAKEEPER + "DeleteTnShard",
+    hakeeper_pb2.DeleteTnShardRequest,
+    hakeeper_pb2.DeleteTnShardResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 GET_CLUSTER_STATE: Final = Rpc(
     _HAKEEPER + "GetClusterState",
     hakeeper_pb2.GetClusterStateRequest,

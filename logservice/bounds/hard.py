@@ -305,6 +305,20 @@ HAKEEPER_REPLAY_STALL_TICKS: Final = 3000
 """A service that is alive, and for five minutes replays nothing of a log that has more, raises a
 flag."""
 
+HAKEEPER_TN_SHARDS_MAX: Final = 256
+"""TN shards of a cluster: they are looked at together once a second, and shown whole."""
+
+HAKEEPER_TN_STOP_TICKS: Final = 100
+"""A process serves no TN shard any more 10 s after it sent the newest heartbeat that was answered;
+the answers tell it so, in milliseconds."""
+
+HAKEEPER_TN_ALIVE_TICKS: Final = 150
+"""A process that was not heard for 15 s is taken to serve no TN shard any more. That is half as
+long again as it needs to stop by itself, for clocks that run at different rates."""
+
+HAKEEPER_TN_MOVE_TICKS: Final = 100
+"""A process that was given a TN shard and does not say within 10 s that it serves it loses it."""
+
 HAKEEPER_FEED_EVENTS_MAX: Final = 4096
 """Events of the cluster that are kept for watchers; with their texts at most about 1 MiB of the
 state."""
@@ -471,6 +485,10 @@ _HARD: Final = {
         HAKEEPER_REPLAYED_PER_OWNER_MAX,
         HAKEEPER_HOLD_ORDERS_MAX,
         HAKEEPER_REPLAY_STALL_TICKS,
+        HAKEEPER_TN_SHARDS_MAX,
+        HAKEEPER_TN_STOP_TICKS,
+        HAKEEPER_TN_ALIVE_TICKS,
+        HAKEEPER_TN_MOVE_TICKS,
         HAKEEPER_FEED_EVENTS_MAX,
         HAKEEPER_FEED_TEXT_MAX,
         HAKEEPER_FEED_TRUNCATION_TICKS,

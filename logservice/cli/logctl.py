@@ -42,6 +42,7 @@ _SECTIONS = {
         ),
         "operators": (f"{_CTL}.operators:operators", "Show what HAKeeper is doing, or end it."),
         "services": (f"{_CTL}.services:services", "Show the database's services, or order one."),
+        "tn": (f"{_CTL}.tn_shards:tn", "Show TN shards, create or delete one."),
         "acl": (f"{_CTL}.access:acl", "Say who may do what."),
         "upgrade": (f"{_CTL}.upgrade:upgrade", "Show the cluster version, or raise it."),
     },

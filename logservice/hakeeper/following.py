@@ -40,6 +40,8 @@ _NOTHING: Final = (
     verbs.ChangeSettings,
     verbs.Rebalance,
     verbs.SetWorkState,
+    verbs.CreateTnShard,
+    verbs.DeleteTnShard,
 )
 """They change nothing that is counted. The mode of a store is asked for, not kept."""
 

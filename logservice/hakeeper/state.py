@@ -135,6 +135,31 @@ class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
     old_boots: list[int] = []
     """Processes that spoke for it before."""
     work_state: WorkState = WorkState.WORKING
+    takes_tn_shards: bool = False
+    """Its newest process serves TN shards that it is given."""
+
+
+class TnShard(Struct, array_like=True, forbid_unknown_fields=True):
+    """A unit of the database's work on a log, and the process that serves it; `stores.tn_shards`.
+
+    service, boot_id: the process that it was given to; empty and 0 while nobody has it. replica
+    grows each time it is given away. heard_tick: when the process was last heard. withdrawn_tick:
+    since when answers to it do not name the TN shard any more, 0 while they do. free_tick: since
+    when nobody has it.
+    """
+
+    shard: ShardId
+    identity: str = ""
+    service: str = ""
+    boot_id: int = 0
+    replica: int = 0
+    serving: bool = False
+    placed_tick: int = 0
+    heard_tick: int = 0
+    withdrawn_tick: int = 0
+    free_tick: int = 0
+    avoid: str = ""
+    """The service that did not begin to serve it."""
 
 
 class Applicant(Struct, array_like=True, forbid_unknown_fields=True):
@@ -394,6 +419,8 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """Whether replicas that apply nothing are moved to other stores; see `stuck`."""
     sent: dict[bytes, SentOrder] = {}
     """The newest requests for commands to services; see `stores.orders`."""
+    tn_shards: dict[int, TnShard] = {}
+    next_tn_shard: int = 1
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""
@@ -443,6 +470,7 @@ def save(state: State) -> bytes:
     state.gone_stores = dict(sorted(state.gone_stores.items()))
     state.creations = dict(sorted(state.creations.items()))
     state.sent = dict(sorted(state.sent.items()))
+    state.tn_shards = dict(sorted(state.tn_shards.items()))
     state.noted = dict(sorted(state.noted.items()))
     for store in state.stores.values():
         _sort(store, "labels", "replicas", "forgotten", "failed_since", "stuck_since")

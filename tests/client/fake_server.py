@@ -85,6 +85,8 @@ class FakeCluster:
         self.compacted = 0
         """Events that are not kept any more."""
         self.orders: dict[int, hakeeper_pb2.ServiceCommand] = {}
+        self.serve: list[hakeeper_pb2.ServedTnShard] = []
+        self.tn_shards: dict[int, tuple[int, str]] = {}
         """Commands that wait for a service."""
         self.sent: dict[str, int] = {}
         """The command that each request id made."""
@@ -522,7 +524,10 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         if request.replayed and not self.cluster.holds_for_services:
             raise NotReady(cluster_version=1, needed=2)
         return hakeeper_pb2.HeartbeatResponse(
-            commands=waiting, replayed=self.cluster.replayed_holds
+            commands=waiting,
+            replayed=self.cluster.replayed_holds,
+            serve=self.cluster.serve,
+            tn_stop_ms=10_000,
         )
 
     @typed
@@ -568,6 +573,17 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         if fault.lost == "after":
             raise ConnectionLost
         return hakeeper_pb2.SendServiceCommandResponse(command_id=sent[request.request_id])
+
+    @typed
+    async def CreateTnShard(self, request: hakeeper_pb2.CreateTnShardRequest, context: Any) -> Any:
+        number = len(self.cluster.tn_shards) + 1
+        self.cluster.tn_shards[number] = (request.shard_id, request.identity)
+        return hakeeper_pb2.CreateTnShardResponse(tn_shard_id=number)
+
+    @typed
+    async def DeleteTnShard(self, request: hakeeper_pb2.DeleteTnShardRequest, context: Any) -> Any:
+        del self.cluster.tn_shards[request.tn_shard_id]
+        return hakeeper_pb2.DeleteTnShardResponse()
 
     @typed
     async def AllocateIds(self, request: hakeeper_pb2.AllocateIdsRequest, context: Any) -> Any:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from logservice_client import SyncLogClient
+from logservice_client.tn_shards import TnShard
 from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument, PermissionDenied, Truncated
 from logservice_wire.v1 import hakeeper_pb2
@@ -103,3 +104,21 @@ def test_a_service_runs_until_it_or_the_client_is_closed(cluster: FakeCluster) -
             other.close()
         assert len(cluster.beats) == beats
         client.hakeeper.service("tn-2", "tn", handler)
+
+
+def test_a_thread_serves_until_its_event_is_set(cluster: FakeCluster) -> None:
+    began, over = threading.Event(), threading.Event()
+
+    def serve(shard: TnShard, ended: threading.Event) -> None:
+        assert shard.shard_id == 14
+        began.set()
+        assert ended.wait(30)
+        over.set()
+
+    cluster.serve = [hakeeper_pb2.ServedTnShard(tn_shard_id=4, shard_id=14, replica=1)]
+    with SyncLogClient(cluster.endpoints) as client:
+        service = client.hakeeper.service("tn-1", "tn", lambda _: None, serve=serve)
+        assert began.wait(30)
+        service.close()
+        assert over.is_set()
+    assert not cluster.beats[-1].takes_tn_shards

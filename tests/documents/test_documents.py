@@ -185,6 +185,8 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "SetJoining": hakeeper_pb2.SetJoiningResponse,
     "SendServiceCommand": lambda: hakeeper_pb2.SendServiceCommandResponse(command_id=9),
     "SetServiceState": hakeeper_pb2.SetServiceStateResponse,
+    "CreateTnShard": lambda: hakeeper_pb2.CreateTnShardResponse(tn_shard_id=2),
+    "DeleteTnShard": hakeeper_pb2.DeleteTnShardResponse,
     "SetStoreMode": hakeeper_pb2.SetStoreModeResponse,
     "SetRepair": lambda: hakeeper_pb2.SetRepairResponse(until_tick=700),
     "ForgetStore": hakeeper_pb2.ForgetStoreResponse,
@@ -346,6 +348,10 @@ COMMANDS = {
     "services-drain": ("services", "drain", "cn-1"),
     "services-undrain": ("services", "undrain", "cn-1"),
     "services-replayed": ("services", "replayed"),
+    "tn": ("tn",),
+    "tn-list": ("tn", "list"),
+    "tn-create": ("tn", "create", "3"),
+    "tn-delete": ("tn", "delete", "2"),
 }
 
 

@@ -14,6 +14,7 @@ from logservice.hakeeper.commands.verbs import (
     CancelOperator,
     CancelWish,
     ChangeSettings,
+    DeleteTnShard,
     Errand,
     ForgetStore,
     Rebalance,
@@ -57,6 +58,7 @@ WRONG = [
     (ChangeSettings(leader_balance="x"), "ChangeSettings", "leader_balance", BalanceMode.MANUAL),
     (Rebalance(replicas=False, leaders=False), "Rebalance", "replicas", "neither"),
     (ChangeShard(ONE, replicas=2), "ChangeShard", "replicas", "an odd number"),
+    (DeleteTnShard(7), "DeleteTnShard", "tn_shard_id", "never was a TN shard 7"),
     (
         SendOrder("nobody", "reload", b"", "r"),
         "SendServiceCommand",

@@ -242,6 +242,8 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetServiceState": hakeeper.SetServiceStateRequest(
         service_id="s", work_state="draining"
     ),
+    "HAKeeper/CreateTnShard": hakeeper.CreateTnShardRequest(shard_id=1),
+    "HAKeeper/DeleteTnShard": hakeeper.DeleteTnShardRequest(tn_shard_id=1),
     "HAKeeper/SetJoining": hakeeper.SetJoiningRequest(joining="by-verb"),
     "HAKeeper/RaiseClusterVersion": hakeeper.RaiseClusterVersionRequest(version=2),
     "HAKeeper/SetStoreMode": hakeeper.SetStoreModeRequest(

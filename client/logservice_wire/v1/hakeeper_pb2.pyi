@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("service_id", "kind", "address", "labels", "acked_commands", "replayed", "boot_id", "sequence", "drained")
+    __slots__ = ("service_id", "kind", "address", "labels", "acked_commands", "replayed", "boot_id", "sequence", "drained", "serving", "takes_tn_shards")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,8 @@ class HeartbeatRequest(_message.Message):
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    TAKES_TN_SHARDS_FIELD_NUMBER: _ClassVar[int]
     service_id: str
     kind: str
     address: str
@@ -33,7 +35,17 @@ class HeartbeatRequest(_message.Message):
     boot_id: int
     sequence: int
     drained: bool
-    def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., address: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., acked_commands: _Optional[_Iterable[int]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedLsn, _Mapping]]] = ..., boot_id: _Optional[int] = ..., sequence: _Optional[int] = ..., drained: bool = ...) -> None: ...
+    serving: _containers.RepeatedCompositeFieldContainer[ServingTnShard]
+    takes_tn_shards: bool
+    def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., address: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., acked_commands: _Optional[_Iterable[int]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedLsn, _Mapping]]] = ..., boot_id: _Optional[int] = ..., sequence: _Optional[int] = ..., drained: bool = ..., serving: _Optional[_Iterable[_Union[ServingTnShard, _Mapping]]] = ..., takes_tn_shards: bool = ...) -> None: ...
+
+class ServingTnShard(_message.Message):
+    __slots__ = ("tn_shard_id", "replica")
+    TN_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    tn_shard_id: int
+    replica: int
+    def __init__(self, tn_shard_id: _Optional[int] = ..., replica: _Optional[int] = ...) -> None: ...
 
 class ReplayedLsn(_message.Message):
     __slots__ = ("shard_id", "lsn")
@@ -72,14 +84,28 @@ class ServiceCommand(_message.Message):
     def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("commands", "replayed", "work_state")
+    __slots__ = ("commands", "replayed", "work_state", "serve", "tn_stop_ms")
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     WORK_STATE_FIELD_NUMBER: _ClassVar[int]
+    SERVE_FIELD_NUMBER: _ClassVar[int]
+    TN_STOP_MS_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[ServiceCommand]
     replayed: _containers.RepeatedCompositeFieldContainer[ReplayedHold]
     work_state: str
-    def __init__(self, commands: _Optional[_Iterable[_Union[ServiceCommand, _Mapping]]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedHold, _Mapping]]] = ..., work_state: _Optional[str] = ...) -> None: ...
+    serve: _containers.RepeatedCompositeFieldContainer[ServedTnShard]
+    tn_stop_ms: int
+    def __init__(self, commands: _Optional[_Iterable[_Union[ServiceCommand, _Mapping]]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedHold, _Mapping]]] = ..., work_state: _Optional[str] = ..., serve: _Optional[_Iterable[_Union[ServedTnShard, _Mapping]]] = ..., tn_stop_ms: _Optional[int] = ...) -> None: ...
+
+class ServedTnShard(_message.Message):
+    __slots__ = ("tn_shard_id", "shard_id", "replica")
+    TN_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    tn_shard_id: int
+    shard_id: int
+    replica: int
+    def __init__(self, tn_shard_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., replica: _Optional[int] = ...) -> None: ...
 
 class GetClusterStateRequest(_message.Message):
     __slots__ = ("stale",)
@@ -349,7 +375,7 @@ class GoneStore(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., lost: bool = ..., age_ticks: _Optional[int] = ...) -> None: ...
 
 class ClusterState(_message.Message):
-    __slots__ = ("cluster_id", "state", "tick", "term", "stores", "shards", "operators", "flags", "wishes", "settings", "gone_stores", "repair_off_ticks", "repair_off_reason", "cluster_version", "next_version", "holding_back", "services", "revision")
+    __slots__ = ("cluster_id", "state", "tick", "term", "stores", "shards", "operators", "flags", "wishes", "settings", "gone_stores", "repair_off_ticks", "repair_off_reason", "cluster_version", "next_version", "holding_back", "services", "tn_shards", "revision")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
@@ -367,6 +393,7 @@ class ClusterState(_message.Message):
     NEXT_VERSION_FIELD_NUMBER: _ClassVar[int]
     HOLDING_BACK_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
+    TN_SHARDS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     state: str
@@ -385,8 +412,9 @@ class ClusterState(_message.Message):
     next_version: int
     holding_back: _containers.RepeatedScalarFieldContainer[str]
     services: _containers.RepeatedCompositeFieldContainer[ServiceInfo]
+    tn_shards: _containers.RepeatedCompositeFieldContainer[TnShardInfo]
     revision: int
-    def __init__(self, cluster_id: _Optional[str] = ..., state: _Optional[str] = ..., tick: _Optional[int] = ..., term: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreInfo, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., operators: _Optional[_Iterable[_Union[OperatorInfo, _Mapping]]] = ..., flags: _Optional[_Iterable[str]] = ..., wishes: _Optional[_Iterable[_Union[WishInfo, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., gone_stores: _Optional[_Iterable[_Union[GoneStore, _Mapping]]] = ..., repair_off_ticks: _Optional[int] = ..., repair_off_reason: _Optional[str] = ..., cluster_version: _Optional[int] = ..., next_version: _Optional[int] = ..., holding_back: _Optional[_Iterable[str]] = ..., services: _Optional[_Iterable[_Union[ServiceInfo, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., state: _Optional[str] = ..., tick: _Optional[int] = ..., term: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreInfo, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., operators: _Optional[_Iterable[_Union[OperatorInfo, _Mapping]]] = ..., flags: _Optional[_Iterable[str]] = ..., wishes: _Optional[_Iterable[_Union[WishInfo, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., gone_stores: _Optional[_Iterable[_Union[GoneStore, _Mapping]]] = ..., repair_off_ticks: _Optional[int] = ..., repair_off_reason: _Optional[str] = ..., cluster_version: _Optional[int] = ..., next_version: _Optional[int] = ..., holding_back: _Optional[_Iterable[str]] = ..., services: _Optional[_Iterable[_Union[ServiceInfo, _Mapping]]] = ..., tn_shards: _Optional[_Iterable[_Union[TnShardInfo, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class ServiceInfo(_message.Message):
     __slots__ = ("service_id", "kind", "address", "labels", "owner", "ticks_since_heartbeat", "expires_in_ticks", "waiting", "replayed", "work_state")
@@ -418,6 +446,48 @@ class ServiceInfo(_message.Message):
     replayed: _containers.RepeatedCompositeFieldContainer[ReplayedHold]
     work_state: str
     def __init__(self, service_id: _Optional[str] = ..., kind: _Optional[str] = ..., address: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., owner: _Optional[str] = ..., ticks_since_heartbeat: _Optional[int] = ..., expires_in_ticks: _Optional[int] = ..., waiting: _Optional[_Iterable[int]] = ..., replayed: _Optional[_Iterable[_Union[ReplayedHold, _Mapping]]] = ..., work_state: _Optional[str] = ...) -> None: ...
+
+class TnShardInfo(_message.Message):
+    __slots__ = ("tn_shard_id", "shard_id", "identity", "service_id", "replica", "standing", "standing_ticks")
+    TN_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    STANDING_TICKS_FIELD_NUMBER: _ClassVar[int]
+    tn_shard_id: int
+    shard_id: int
+    identity: str
+    service_id: str
+    replica: int
+    standing: str
+    standing_ticks: int
+    def __init__(self, tn_shard_id: _Optional[int] = ..., shard_id: _Optional[int] = ..., identity: _Optional[str] = ..., service_id: _Optional[str] = ..., replica: _Optional[int] = ..., standing: _Optional[str] = ..., standing_ticks: _Optional[int] = ...) -> None: ...
+
+class CreateTnShardRequest(_message.Message):
+    __slots__ = ("shard_id", "identity")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    identity: str
+    def __init__(self, shard_id: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class CreateTnShardResponse(_message.Message):
+    __slots__ = ("tn_shard_id",)
+    TN_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    tn_shard_id: int
+    def __init__(self, tn_shard_id: _Optional[int] = ...) -> None: ...
+
+class DeleteTnShardRequest(_message.Message):
+    __slots__ = ("tn_shard_id",)
+    TN_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    tn_shard_id: int
+    def __init__(self, tn_shard_id: _Optional[int] = ...) -> None: ...
+
+class DeleteTnShardResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class SetServiceStateRequest(_message.Message):
     __slots__ = ("service_id", "work_state")

@@ -49,6 +49,16 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateResponse.FromString,
                 _registered_method=True)
+        self.CreateTnShard = channel.unary_unary(
+                '/logservice.v1.HAKeeper/CreateTnShard',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateTnShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateTnShardResponse.FromString,
+                _registered_method=True)
+        self.DeleteTnShard = channel.unary_unary(
+                '/logservice.v1.HAKeeper/DeleteTnShard',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteTnShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteTnShardResponse.FromString,
+                _registered_method=True)
         self.GetClusterState = channel.unary_unary(
                 '/logservice.v1.HAKeeper/GetClusterState',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetClusterStateRequest.SerializeToString,
@@ -204,6 +214,20 @@ class HAKeeperServicer(object):
     def SetServiceState(self, request, context):
         """Tell one of the database's own services to drain, or to work again. From cluster version 2 on.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateTnShard(self, request, context):
+        """A TN shard: a unit of the database's work on a log, which one service of kind "tn" serves at a time.
+        A log has at most one, so to create it again changes nothing. Docs: operations/services.md.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTnShard(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -427,6 +451,16 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateResponse.SerializeToString,
             ),
+            'CreateTnShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTnShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateTnShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateTnShardResponse.SerializeToString,
+            ),
+            'DeleteTnShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTnShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteTnShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteTnShardResponse.SerializeToString,
+            ),
             'GetClusterState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetClusterState,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetClusterStateRequest.FromString,
@@ -639,6 +673,60 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/SetServiceState',
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetServiceStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTnShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/CreateTnShard',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CreateTnShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.CreateTnShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTnShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/DeleteTnShard',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteTnShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DeleteTnShardResponse.FromString,
             options,
             channel_credentials,
             insecure,

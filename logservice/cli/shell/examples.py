@@ -120,6 +120,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl services drain": ("logctl services drain cn-1",),
     "logctl services undrain": ("logctl services undrain cn-1",),
     "logctl services order": ("logctl services order cn-1 reload",),
+    "logctl tn list": ("logctl tn list -o json",),
+    "logctl tn create": ("logctl tn create 1", "logctl tn create 1 --identity tn"),
+    "logctl tn delete": ("logctl tn delete 1",),
     "logctl events": (
         "logctl events",
         "logctl events --follow --kind store-down",

@@ -243,6 +243,22 @@ class ServiceView:
 
 
 @dataclass(frozen=True, slots=True)
+class TnShardView:
+    """A TN shard: of which log, who has it, and its newest replica. `standing`: "nobody" has it, it
+    is "given" to a service, "served" by it, or it is "leaving" that service. `standing_ticks`: for
+    how long nobody has it, or it is leaving.
+    """
+
+    tn_shard: int
+    shard: ShardId
+    identity: str
+    service: str
+    replica: int
+    standing: str
+    standing_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """Everything that is shown. `flags`: what needs a person's attention."""
 
@@ -268,6 +284,7 @@ class ClusterView:
     revision: int = 0
     """Of the newest event that the view contains the effect of."""
     services: tuple[ServiceView, ...] = ()
+    tn_shards: tuple[TnShardView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +346,7 @@ def cluster_view(state: State, shards: Sequence[ShardState] | None = None) -> Cl
         *_next_version(state),
         revision=state.feed.last,
         services=tuple(_service_view(state, one) for _, one in sorted(state.services.items())),
+        tn_shards=tuple(_tn_view(state, number) for number in sorted(state.tn_shards)),
     )
 
 
@@ -353,6 +371,18 @@ def _service_view(state: State, service: ServiceState) -> ServiceView:
         tuple(one.id for one in service.queue),
         service_holds.told(state, service),
         service.work_state.value if state.cluster_version >= 2 else "",
+    )
+
+
+def _tn_view(state: State, number: int) -> TnShardView:
+    one = state.tn_shards[number]
+    standing, since = "served" if one.serving else "given", state.tick
+    if one.withdrawn_tick:
+        standing, since = "leaving", one.withdrawn_tick
+    if not one.service:
+        standing, since = "nobody", one.free_tick
+    return TnShardView(
+        number, one.shard, one.identity, one.service, one.replica, standing, state.tick - since
     )
 
 

@@ -51,6 +51,9 @@ class EventKind(enum.StrEnum):
     SERVICE_GONE = "service-gone"
     SERVICE_DRAINED = "service-drained"
     """It was told to drain, and says that it has nothing left."""
+    TN_SHARD = "tn-shard"
+    """A TN shard was made, given to a service, served, left or deleted. `shard` is its log,
+    `replica` its newest number, `store` the service; `text` begins with its id."""
 
 
 class ClusterEvent(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -228,6 +228,12 @@ class ServiceHeartbeat(
     """It grows by one per heartbeat of a process."""
     drained: bool = False
     """It was told to drain, and has nothing left."""
+    serving: Annotated[
+        tuple[tuple[Positive, Positive], ...], Meta(max_length=bounds.HAKEEPER_TN_SHARDS_MAX)
+    ] = ()
+    """The TN shards that the process serves, each with its replica; see `stores.tn_shards`."""
+    takes_tn_shards: bool = False
+    """The process serves TN shards that it is given."""
 
 
 class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):

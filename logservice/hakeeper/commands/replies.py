@@ -23,6 +23,7 @@ from logservice.hakeeper.commands.wire_types import (
     Name,
     Natural,
     Owner,
+    Positive,
     Replica,
     Shard,
     Store,
@@ -94,6 +95,14 @@ class ReplayedHold(Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     hold: Text = ""
 
 
+class ServedTnShard(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A TN shard that the receiver shall serve: of which log, and as which replica."""
+
+    tn_shard: Positive
+    shard: Shard
+    replica: Positive
+
+
 class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The answer to one heartbeat.
 
@@ -138,6 +147,8 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     """For a service: what became of each LSN that its heartbeat named."""
     work_state: Text = ""
     """For a service: what it shall do; empty before cluster version 2."""
+    serve: Annotated[tuple[ServedTnShard, ...], Meta(max_length=bounds.HAKEEPER_TN_SHARDS_MAX)] = ()
+    """For a service: all TN shards that the process shall serve."""
 
 
 _VERSIONS: Final = {1: b"\x04", 2: b"\x05"}

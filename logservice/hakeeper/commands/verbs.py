@@ -148,6 +148,23 @@ class SetWorkState(
     work_state: WorkState
 
 
+class CreateTnShard(
+    Struct, tag="create-tn", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """One `tn` service shall serve the log's TN shard; of that identity alone, if it is named."""
+
+    shard: Shard
+    identity: Text = ""
+
+
+class DeleteTnShard(
+    Struct, tag="delete-tn", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Nobody shall serve that TN shard any more; the log stays."""
+
+    tn_shard: Positive
+
+
 Verb = (
     SetStoreMode
     | SetRepair
@@ -159,6 +176,8 @@ Verb = (
     | ChangeSettings
     | Rebalance
     | SetWorkState
+    | CreateTnShard
+    | DeleteTnShard
 )
 
 ANYWHERE = StoreId("")

@@ -15,10 +15,11 @@ HAKeeper and a store that comes back years later need no case of their own.
 INV-HK-UNDEAD: nothing is done for a deleted log but to remove it. No replica of it is placed,
 started or added, and its name resolves to nobody.
 
-A log that was not closed, that has holds or that is protected is deleted only by force. Force is
-for logs that cannot be closed (their majority is lost), and it must name the log, too. Whether
-there are holds is known from reports, so a hold that is set within a heartbeat of the deletion may
-be overlooked; whoever closes the log, looks at its holds and then deletes it overlooks none.
+A log that was not closed, that has holds or a TN shard, or that is protected is deleted only by
+force. Force is for logs that cannot be closed (their majority is lost), and it must name the log,
+too. Whether there are holds is known from reports, so a hold that is set within a heartbeat of the
+deletion may be overlooked; whoever closes the log, looks at its holds and then deletes it overlooks
+none.
 
 A shard that HAKeeper does not know and that has no tombstone is kept and flagged, never removed.
 """
@@ -34,6 +35,7 @@ from logservice.hakeeper.commands.store_commands import AnyCommand, ServiceOrder
 from logservice.hakeeper.logs.closing import close_of, holds_of
 from logservice.hakeeper.marks import mark, unmark
 from logservice.hakeeper.state import ShardState, State
+from logservice.hakeeper.stores import tn_shards
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.holdings import touch
 from logservice.hakeeper.tombstones import bury, has_room, is_deleted
@@ -99,6 +101,8 @@ def _refusal(state: State, shard: ShardState, proposal: DeleteShard) -> Rejected
     if shard.policy.protected:
         return Rejected(Reason.DELETE_REFUSED, {"why": "protected"})
     # What nobody can mend by closing the log comes first: a Close is never taken back.
+    if tn_shards.of_log(state, shard.shard):
+        return Rejected(Reason.DELETE_REFUSED, {"why": "tn-shard"})
     holds = holds_of(state, shard)
     if holds:
         return Rejected(Reason.DELETE_REFUSED, {"why": "holds", "holds": str(holds)})
@@ -118,6 +122,7 @@ def _end(state: State, shard: ShardState) -> None:
     shard.deleting_tick = max(state.tick, 1)
     mark(state, shard)
     shard.leader_wish = None
+    tn_shards.end_of_log(state, shard.shard)
     for wish in state.wishes.values():
         if wish.shard == shard.shard and not wish.ended_tick:
             wish.ended_tick, wish.result = shard.deleting_tick, "the log was deleted"

@@ -27,7 +27,14 @@ from logservice.hakeeper.repair import bootstrap, errands, looks, rebalance, saf
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.repair.operators import Finish, Send, Wait, plan
 from logservice.hakeeper.state import BRINGS_REPLICA, Operator, State
-from logservice.hakeeper.stores import delivery, enrolment, service_holds, services, standing
+from logservice.hakeeper.stores import (
+    delivery,
+    enrolment,
+    service_holds,
+    services,
+    standing,
+    tn_shards,
+)
 from logservice.hakeeper.stores.health import settling_ticks, silent
 from logservice.hakeeper.stores.heartbeats import learn_again
 from logservice.hakeeper.stores.holdings import touch
@@ -74,6 +81,7 @@ def _pass(state: State) -> None:
     flags += standing.flags(state).keys()
     flags += stuck.flags(state)
     flags += service_holds.flags(state) if state.cluster_version >= 2 else []
+    flags += tn_shards.flags(state)
     for operator in state.sorted_operators():
         shard = state.shards.get(operator.shard)
         if shard is not None and shard.initial:
@@ -112,6 +120,7 @@ def _expire(state: State) -> None:
     """Notice what only the passing of time changes. The order of the stores does not matter."""
     enrolment.expire(state)
     services.expire(state)
+    tn_shards.check(state)
     fell_silent = []
     for store in state.stores.values():
         if not store.expired and silent(state, store.last_tick):

@@ -34,7 +34,7 @@ from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.proposals import ServiceHeartbeat
 from logservice.hakeeper.commands.verbs import SetWorkState, WorkState
 from logservice.hakeeper.state import ServiceState, State
-from logservice.hakeeper.stores import delivery, service_holds
+from logservice.hakeeper.stores import delivery, service_holds, tn_shards
 from logservice.hakeeper.stores.holdings import forget_service
 from logservice.outcome import Applied, Outcome, Rejected
 
@@ -80,6 +80,7 @@ def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
         service.old_boots = boots[-bounds.HAKEEPER_BOOTS_REMEMBERED :]
     service.boot_id, service.sequence = beat.boot_id, beat.sequence
     _drain(state, service, beat.drained)
+    tn_shards.take(state, service, beat)
     acked = set(beat.acked)
     service.queue = [item for item in service.queue if item.id not in acked]
     return _answer(state, service, service_holds.take(state, service, beat))
@@ -95,6 +96,7 @@ def _answer(
         cluster_version=state.cluster_version,
         replayed=replayed,
         work_state=service.work_state.value if state.cluster_version >= 2 else "",
+        serve=tn_shards.serve(state, service),
     )
     return Applied(data=replies.encode(reply))
 

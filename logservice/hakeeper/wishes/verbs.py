@@ -7,7 +7,7 @@ from logservice_wire.errors import Reason
 from logservice.hakeeper.commands import verbs
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.state import State
-from logservice.hakeeper.stores import services
+from logservice.hakeeper.stores import services, tn_shards
 from logservice.hakeeper.wishes import (
     balancing,
     forgetting,
@@ -44,3 +44,7 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
             return balancing.apply_rebalance(state, verb)
         case verbs.SetWorkState():
             return services.apply_work_state(state, verb)
+        case verbs.CreateTnShard():
+            return tn_shards.apply_create(state, verb)
+        case verbs.DeleteTnShard():
+            return tn_shards.apply_delete(state, verb)

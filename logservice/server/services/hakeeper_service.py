@@ -157,6 +157,14 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         rpcs.SET_SERVICE_STATE,
         lambda request, _: verbs.SetWorkState(request.service_id, _work_state(request.work_state)),
     )
+    CreateTnShard = administration(
+        rpcs.CREATE_TN_SHARD,
+        lambda request, _: verbs.CreateTnShard(ShardId(request.shard_id), request.identity),
+        answers="tn_shard_id",
+    )
+    DeleteTnShard = administration(
+        rpcs.DELETE_TN_SHARD, lambda request, _: verbs.DeleteTnShard(request.tn_shard_id)
+    )
     SetJoining = administration(
         rpcs.SET_JOINING, lambda request, _: proposals.SetJoining(_joining(request.joining))
     )
@@ -289,12 +297,22 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
                 boot_id=request.boot_id if ordered else 0,
                 sequence=request.sequence if ordered else 0,
                 drained=request.drained if ordered else False,
+                serving=_serving(request.serving) if ordered else (),
+                takes_tn_shards=request.takes_tn_shards if ordered else False,
             ),
             context,
         )
         reply = replies.decode(applied.data)
         response = hakeeper_pb2.HeartbeatResponse(
-            replayed=[_replayed_hold(one) for one in reply.replayed], work_state=reply.work_state
+            replayed=[_replayed_hold(one) for one in reply.replayed],
+            work_state=reply.work_state,
+            tn_stop_ms=round(bounds.HAKEEPER_TN_STOP_TICKS * self._tick_s * 1000),
+            serve=[
+                hakeeper_pb2.ServedTnShard(
+                    tn_shard_id=one.tn_shard, shard_id=one.shard, replica=one.replica
+                )
+                for one in reply.serve
+            ],
         )
         for queued in reply.commands:
             if isinstance(queued.command, ServiceOrder):
@@ -473,6 +491,10 @@ def _check_query(query: queries.Query) -> None:
         raise InvalidArgument(complaint(error, query), field="request") from error
 
 
+def _serving(said: Iterable[hakeeper_pb2.ServingTnShard]) -> tuple[tuple[int, int], ...]:
+    return tuple((one.tn_shard_id, one.replica) for one in said)
+
+
 def _work_state(word: str) -> verbs.WorkState:
     try:
         return verbs.WorkState(word)
@@ -534,6 +556,16 @@ def _cluster(view: ClusterView, tick_s: float) -> hakeeper_pb2.ClusterState:
                 replayed=[_replayed_hold(held) for held in one.replayed],
             )
             for one in view.services
+        ],
+        tn_shards=[
+            copied(
+                hakeeper_pb2.TnShardInfo,
+                one,
+                tn_shard_id=one.tn_shard,
+                shard_id=one.shard,
+                service_id=one.service,
+            )
+            for one in view.tn_shards
         ],
         stores=[_store(store) for store in view.stores],
         shards=[],
