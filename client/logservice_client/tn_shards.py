@@ -97,7 +97,7 @@ class TnShards:
         wanted = {one.tn_shard_id: one for one in said}
         for number, (shard, task) in self._tasks.items():
             if number not in wanted or wanted[number].replica != shard.replica:
-                task.cancel()
+                self._end(task)
         for number, one in wanted.items():
             if number not in self._tasks:
                 shard = TnShard(one, self._left_s)
@@ -108,7 +108,7 @@ class TnShards:
         while True:
             if self._left_s() <= self._end_s:
                 for _, task in self._tasks.values():
-                    task.cancel()
+                    self._end(task)
             await asyncio.sleep(self._end_s / TN_END_SHARE / TN_LOOKS or _IDLE_S)
 
     async def close(self) -> None:
@@ -116,9 +116,15 @@ class TnShards:
         self.closing = True
         tasks = [task for _, task in self._tasks.values()]
         for task in tasks:
-            task.cancel()
+            self._end(task)
         if tasks:
             await asyncio.wait(tasks)
+
+    @staticmethod
+    def _end(task: asyncio.Task[None]) -> None:
+        # Once only: a second time would break into what it does to end.
+        if not task.cancelling():
+            task.cancel()
 
     async def _run(self, shard: TnShard) -> None:
         try:

@@ -280,7 +280,13 @@ class SimLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See `asyncio`; `delay` on the clock of the running process."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        now_s = self.time()
+        when_s = now_s + delay
+        if delay > 0.0 and when_s <= now_s:
+            # The delay is lost in rounding. Whoever sleeps for the rest of a deadline on another
+            # process's clock would do so for ever at this moment (short seed 87, administered).
+            when_s = math.nextafter(now_s, math.inf)
+        return self.call_at(when_s, callback, *args, context=context)
 
     def call_at(
         self,

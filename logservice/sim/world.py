@@ -36,6 +36,7 @@ from logservice.sim.clients.client import Client, ShardHistory, runs_of
 from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.neighbour import Neighbour
 from logservice.sim.clients.replayer import Replayer
+from logservice.sim.clients.tn_services import TnServices
 from logservice.sim.clients.workload import Keeper, Reader, SessionWriter, Writer
 from logservice.sim.config import SimConfig
 from logservice.sim.faults.divergence import Diverging
@@ -137,6 +138,7 @@ class World:
             if config.administered
             else None
         )
+        self._tn = TnServices(self, self._administrator) if self._administrator else None
         self._standing = Standing(self) if config.stands else None
         self._watch = Watch(self.rogue) if self.rogue is not None else None
         self.clients: list[Client] = []
@@ -151,6 +153,7 @@ class World:
         self._upgrading: asyncio.Task[None] | None = None
         self._administering: list[asyncio.Task[None]] = []
         self._replaying: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -220,6 +223,8 @@ class World:
             await self._spread(self._administrator)
         if self._replayer is not None:
             await self._released(self._replayer)
+        if self._serving is not None:
+            await self._serving
         if config.idle_s:
             await self._idle(config.idle_s)
         if config.diverges:
@@ -277,6 +282,8 @@ class World:
                 self._administering.append(self.loop.spawn(self.loop.world, verbs))
         if self._replayer is not None:
             self._replaying = self.loop.spawn(self.loop.world, self._replayer.run())
+        if self._tn is not None:
+            self._serving = self.loop.spawn(self.loop.world, self._tn.run())
         if self.config.zones:
             losing = self.loop.spawn(self.loop.world, Zones(self).run())
             self._fault_tasks.append(losing)
@@ -292,6 +299,8 @@ class World:
             self._administrator.finish()
         if self._replayer is not None:
             self._replayer.finish()
+        if self._tn is not None:
+            self._tn.finish()
         self.net.heal()
         faults = self.net.faults
         faults.loss = faults.duplication = faults.reorder = 0.0

@@ -105,6 +105,25 @@ async def test_inv_client_tn_without_answers_everything_ends_in_time() -> None:
     assert database.now == {}
 
 
+async def test_what_ends_is_told_so_once() -> None:
+    """Seed 59: the way to the end was broken into by each look at the clock."""
+    database = Served()
+    database.slow = asyncio.Event()
+    now = 1000.0
+    shards = TnShards(database, lambda: now)
+    async with served(shards):
+        shards.answered([named(1, 1)], now, 0.4)
+        await eventually(lambda: database.now == {1: 1})
+        now += 0.4
+        await asyncio.sleep(0.1)  # ten looks
+        shards.answered([], now, 0.4)
+        assert database.now == {1: 1}
+        assert [one.tn_shard_id for one in shards.serving()] == [1]
+        database.slow.set()
+        await eventually(lambda: database.now == {})
+    assert database.told == ["begin 1/1", "end 1/1"]
+
+
 async def test_what_raises_gives_the_tn_shard_up() -> None:
     database = Served()
     database.gives_up = True

@@ -57,6 +57,24 @@ def test_a_loop_that_feeds_itself_is_noticed(
         run_until(loop, 1.0)
 
 
+def test_a_delay_too_small_for_the_clock_still_lets_time_pass(loop: SimLoop) -> None:
+    """INV-SIM-TIME. Short seed 87, administered: a task of the world slept for the rest of a
+    deadline on a store's clock, and that was less than its own clock can show.
+    """
+    loop.now_s = 8.776808504643082
+    store = loop.process("store", local_s=3.0, rate=0.93)
+
+    async def sleep_for_the_rest() -> None:
+        clock = SimClock(loop, store)
+        deadline_s = clock.monotonic() + 4e-16
+        while (left_s := deadline_s - clock.monotonic()) > 0:  # noqa: ASYNC110 - it is about that
+            await asyncio.sleep(left_s)
+
+    loop.spawn(loop.world, sleep_for_the_rest()).add_done_callback(lambda _: loop.stop())
+    loop.run_forever()
+    assert loop.callbacks < 100
+
+
 def test_an_hour_takes_no_time(loop: SimLoop) -> None:
     times: list[float] = []
     loop.spawn(loop.world, beat(times, 600.0))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.sim.campaign import Totals, ledger_line, run_seed
+from logservice.hakeeper.stores import cluster_version
+from logservice.sim.campaign import Totals, ledger_line, run_seed, world_of
 from logservice.sim.config import SHORT_S, draw
 
 CALM = next(seed for seed in range(1, 100) if draw(seed).calm and draw(seed).shards <= 2)
@@ -51,3 +52,14 @@ def test_a_round_trip_is_well_below_an_election_timeout() -> None:
             config = draw(seed, short=short)
             timeout_s = config.election_ticks * config.tick_ms / 1000
             assert 2 * config.net.delay_mean_s <= timeout_s / 3 + 1e-9, (seed, short)
+
+
+def test_a_cluster_that_was_born_at_version_1_is_raised_by_who_administers_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 13000006: a store was silent at the birth, and nothing of version 2 was ever tried."""
+    monkeypatch.setattr(cluster_version, "begin", lambda state: None)
+    seed = next(seed for seed in range(1, 200) if world_of(seed).administered)
+    result = run_seed(seed)
+    assert result.ok, result.report.violations
+    assert result.report.counts["fault verb RaiseVersion applied"] >= 1

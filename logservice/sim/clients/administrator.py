@@ -92,15 +92,15 @@ class Administrator:
             if self.world.cluster_version < versions.NEWEST and not self.world.config.upgrade:
                 # A store was silent when the cluster was born. Verbs need the newest version, so
                 # an operator raises it first (seed 13000006).
-                await self._try(RaiseVersion(versions.NEWEST))
+                await self.attempt(RaiseVersion(versions.NEWEST))
             if self.made and self.chance.random() < _CLOSE_SHARE:
                 await self._close()
             else:
-                await self._try(self._draw())
+                await self.attempt(self._draw())
                 self._may_end()
         back = self._taken_back()
         while back:
-            if await self._try(back[-1]) is None:
+            if await self.attempt(back[-1]) is None:
                 await asyncio.sleep(0.3)
             else:
                 back.pop()
@@ -159,7 +159,7 @@ class Administrator:
                     left.append(f"{store.store_id} has data of deleted shard {shard}")
         return left
 
-    async def _try(self, proposal: Proposal) -> Applied | None:
+    async def attempt(self, proposal: Proposal) -> Applied | None:
         """Propose it where HAKeeper leads; None when that did not work."""
         name = type(proposal).__name__
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from logservice import versions
+from logservice import bounds, versions
 from logservice.hakeeper import feed, state
 from logservice.hakeeper.commands.replies import HoldOrder
 from logservice.hakeeper.logs import deletion
 from logservice.hakeeper.repair import bootstrap
 from logservice.hakeeper.repair.spread import Spread
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.stores import cluster_version, heartbeats, service_holds
+from logservice.hakeeper.stores import cluster_version, heartbeats, service_holds, tn_shards
 from logservice.ids import Index, Lsn, ShardId
 from logservice.rsm.admission import ADMIT, Admission
 from logservice.rsm.log_rsm import LogRsm
@@ -168,3 +168,49 @@ def _revision_of_the_feed_skipped() -> None:
 @mutation_in(_upgraded)
 def _raised_before_every_store_can() -> None:
     wrap(cluster_version, "unready", lambda _: lambda _state, _version: [])
+
+
+# --- TN shards ------------------------------------------------------------------------------------
+
+
+@mutation_in(_administered)
+def _silent_process_keeps_no_time_to_stop() -> None:
+    def mutate(original: Any) -> Any:
+        def check(found: Any) -> None:
+            waits, bounds.HAKEEPER_TN_ALIVE_TICKS = bounds.HAKEEPER_TN_ALIVE_TICKS, 15  # type: ignore[misc]
+            try:
+                original(found)
+            finally:
+                bounds.HAKEEPER_TN_ALIVE_TICKS = waits  # type: ignore[misc]
+
+        return check
+
+    wrap(tn_shards, "check", mutate)
+
+
+@mutation_in(_administered)
+def _withdrawn_tn_shard_is_given_away_at_once() -> None:
+    def mutate(original: Any) -> Any:
+        def check(found: Any) -> None:
+            original(found)
+            for number, one in sorted(found.tn_shards.items()):
+                if one.withdrawn_tick:
+                    tn_shards._free(found, number, "not waited for")
+
+        return check
+
+    wrap(tn_shards, "check", mutate)
+
+
+@mutation_in(_administered)
+def _heartbeats_of_the_next_process_speak_for_the_one_before() -> None:
+    def mutate(original: Any) -> Any:
+        def take(found: Any, service: Any, beat: Any) -> None:
+            for one in found.tn_shards.values():
+                if one.service == service.service:
+                    one.boot_id = beat.boot_id
+            original(found, service, beat)
+
+        return take
+
+    wrap(tn_shards, "take", mutate)
