@@ -393,11 +393,20 @@ class World:
 
     def _patience_s(self) -> float:
         """How long HAKeeper waits for a directory that will never come back, because its disk is
-        lost. It counts ticks, which are longer in some worlds (seed 501437).
+        lost, and for how long it asks nothing more of a store where it failed too often: there may
+        be no other (seed 14002683). It counts ticks, which are longer in some worlds (seed 501437).
         """
-        if not any(store.gave_up_a_directory and store.disk.lost for store in self.stores):
-            return 0.0
-        return bounds.HAKEEPER_FAILED_DIRECTORY_TICKS * self.config.hakeeper_tick_s
+        ticks = 0
+        if any(store.gave_up_a_directory and store.disk.lost for store in self.stores):
+            ticks += bounds.HAKEEPER_FAILED_DIRECTORY_TICKS
+        for _, replica in self._members(HAKEEPER_SHARD):
+            machine = replica.state_machine
+            if isinstance(machine, HAKeeperRsm) and any(
+                shard.avoid for shard in machine.state.shards.values()
+            ):
+                ticks += bounds.HAKEEPER_AVOID_TICKS
+                break
+        return ticks * self.config.hakeeper_tick_s
 
     async def _deletions(self, administrator: Administrator) -> None:
         """Wait until nothing is left of deleted logs."""
