@@ -36,6 +36,13 @@ GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
 """Bytes of the largest Read answer, which its last block may overshoot, plus the fields around the
 blocks."""
 
+REPORT_BYTES_MAX: Final = GRPC_MESSAGE_BYTES_MAX - 1024
+"""Bytes of the largest GetClusterReport, about 26 000 logs. Of a larger cluster the logs are listed
+page by page (ListShards)."""
+
+REPORT_ROWS_PER_SLICE: Final = 256
+"""Rows of a report that are encoded at a stretch, in less than a millisecond."""
+
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
 """Bytes of one of Follow's answers: large enough that a call's cost vanishes, small enough to be
 fair."""

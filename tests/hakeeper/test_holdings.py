@@ -14,6 +14,7 @@ from logservice.hakeeper import state as states
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.verbs import ForgetStore, SetLeader, SetStoreMode, StoreMode
+from logservice.hakeeper.following import follow
 from logservice.hakeeper.repair import check, looks
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.rsm import HAKeeperRsm
@@ -21,7 +22,7 @@ from logservice.hakeeper.state import Behind, State
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.holdings import Holdings, built, holdings
 from logservice.ids import Index, ShardId, StoreId
-from logservice.outcome import Outcome
+from logservice.outcome import Applied, Outcome
 from logservice.versions import KNOWN
 from tests.hakeeper.model import Model
 from tests.hakeeper.random_states import NOW, STATES, random_state
@@ -122,6 +123,18 @@ def same(state: State) -> None:
     assert (kept.replaying, kept.lagging) == (anew.replaying, anew.lagging)
     assert {n: one for n, one in kept.turns.items() if one} == anew.turns
     assert {n: one for n, one in kept.led.items() if one} == anew.led
+
+
+def test_holdings_follow_a_raise_of_the_version() -> None:
+    changed = 0
+    for state in drawn(2000):
+        state.cluster_version = 1
+        before = set(holdings(state).uneasy)
+        state.cluster_version = 2
+        follow(state, proposals.RaiseVersion(2), Applied(value=2))
+        same(state)
+        changed += before != holdings(state).uneasy
+    assert changed > 2
 
 
 @pytest.mark.parametrize("seed", range(12))

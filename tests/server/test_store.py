@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import msgspec
 import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -27,6 +28,9 @@ from logservice import config
 from logservice.bounds import ALLOCATE_IDS_MAX
 from logservice.cli.processes.local_cluster import free_ports
 from logservice.config import StoreConfig
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own import status
+from logservice.server.services import admin_service
 from logservice.server.store import Store
 from tests.server.served import block, typed
 
@@ -131,13 +135,28 @@ async def test_cluster_state(client: Client) -> None:
     assert stale.cluster_id == "c"
 
 
+async def test_a_report_is_made_in_slices_and_bounded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches REPORT_ROWS_PER_SLICE and REPORT_BYTES_MAX, which are made small."""
+    report = await client.admin.GetClusterReport(admin_pb2.GetClusterReportRequest())
+    decoded = msgspec.json.decode(report.json, type=ClusterReport)
+    for rows in (1, 2, 256):
+        monkeypatch.setattr(status, "REPORT_ROWS_PER_SLICE", rows)
+        assert await status.to_json_in_slices(decoded) == status.to_json(decoded)
+    monkeypatch.setattr(admin_service, "REPORT_BYTES_MAX", 100)
+    await refused(
+        client.admin.GetClusterReport(admin_pb2.GetClusterReportRequest()), Reason.TOO_LARGE
+    )
+
+
 async def test_store_status_and_cluster_report(client: Client) -> None:
     await client.append(1, b"a")
-    status = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
-    assert (status.store_id, status.cluster_id) == ("s1", "c")
-    assert status.durable_writes > 0
-    assert status.segment_bytes > 0
-    mine = next(item for item in status.replicas if item.shard_id == 1)
+    own = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
+    assert (own.store_id, own.cluster_id) == ("s1", "c")
+    assert own.durable_writes > 0
+    assert own.segment_bytes > 0
+    mine = next(item for item in own.replicas if item.shard_id == 1)
     assert (mine.role, mine.first_lsn) == ("leader", 1)
     report = await client.admin.GetClusterReport(admin_pb2.GetClusterReportRequest())
     found = json.loads(report.json)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from logservice_wire.errors import InvalidArgument, NotEnoughStores
+from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
+from logservice.bounds import REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.same_names import copied
@@ -16,7 +17,7 @@ from logservice.server.monitor.own.status import (
     DirectoryStatus,
     ReplicaStatus,
     StoreStatus,
-    to_json,
+    to_json_in_slices,
 )
 from logservice.server.services.context import StoreContext, shard_not_found
 
@@ -67,7 +68,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetClusterReportRequest, context: Context
     ) -> admin_pb2.ClusterReport:
         """The whole cluster as seen from here."""
-        return admin_pb2.ClusterReport(json=to_json(await self._report(request.made_now)))
+        found = await to_json_in_slices(await self._report(request.made_now))
+        if len(found) > REPORT_BYTES_MAX:
+            raise TooLarge(
+                "list the logs page by page instead",
+                name="report",
+                value=len(found),
+                limit=REPORT_BYTES_MAX,
+            )
+        return admin_pb2.ClusterReport(json=found)
 
     @handler
     async def TransferLeader(

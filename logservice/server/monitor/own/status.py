@@ -9,8 +9,12 @@ unknown fields are ignored, because during a rolling upgrade stores of two versi
 
 from __future__ import annotations
 
+import asyncio
+
 from logservice_wire.errors import NotReady
 from msgspec import Struct, ValidationError, json, msgpack
+
+from logservice.bounds import REPORT_ROWS_PER_SLICE
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -197,3 +201,22 @@ def decode(data: bytes) -> StoreStatus:
 def to_json(value: object) -> bytes:
     """Any of these values, or a container of them, as JSON."""
     return _json.encode(value)
+
+
+async def to_json_in_slices(value: Struct) -> bytes:
+    """The same bytes as `to_json`; other work runs after each REPORT_ROWS_PER_SLICE rows."""
+    parts: list[bytes] = []
+    for name in value.__struct_fields__:
+        field = getattr(value, name)
+        parts += (b"," if parts else b"{", _json.encode(name), b":")
+        if not isinstance(field, tuple):
+            parts.append(_json.encode(field))
+            continue
+        parts.append(b"[")
+        for first in range(0, len(field), REPORT_ROWS_PER_SLICE):
+            rows = _json.encode(field[first : first + REPORT_ROWS_PER_SLICE])
+            parts += (b"," if first else b"", rows[1:-1])
+            await asyncio.sleep(0)
+        parts.append(b"]")
+    parts.append(b"}")
+    return b"".join(parts)
