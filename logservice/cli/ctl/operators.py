@@ -5,21 +5,16 @@ from __future__ import annotations
 import click
 
 from logservice.cli.ctl.client_session import Session, pass_session
-from logservice.cli.shell import exit_codes
+from logservice.cli.shell.listing_group import listing_group
 from logservice.cli.shell.output import output_option, show_fields, show_rows
 
 
-@click.group(invoke_without_command=True)
-@output_option
-@click.pass_context
-def operators(context: click.Context, form: str) -> int:
+@listing_group
+def operators() -> None:
     """Show what HAKeeper is doing, or end it.
 
     Without a verb all operators under way are shown.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_operators, form=form)
-    return exit_codes.OK
 
 
 @operators.command("list")

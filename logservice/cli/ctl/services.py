@@ -6,21 +6,16 @@ import click
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.ctl.client_session import Session, pass_session
-from logservice.cli.shell import exit_codes
+from logservice.cli.shell.listing_group import listing_group
 from logservice.cli.shell.output import output_option, show_fields, show_rows
 
 
-@click.group(invoke_without_command=True)
-@output_option
-@click.pass_context
-def services(context: click.Context, form: str) -> int:
+@listing_group
+def services() -> None:
     """Show the database's services, or order one.
 
     Without a verb all that are registered are shown.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_services, form=form)
-    return exit_codes.OK
 
 
 @services.command("list")

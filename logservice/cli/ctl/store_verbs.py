@@ -14,6 +14,7 @@ from logservice.cli.ctl.cluster import stores as list_stores
 from logservice.cli.ctl.progress import watch
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.duration import duration
+from logservice.cli.shell.listing_group import listing_group
 from logservice.cli.shell.output import output_option, show_fields, show_rows
 
 _store = click.argument("store_id", metavar="STORE")
@@ -28,18 +29,12 @@ _wait = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
-@output_option
-@click.pass_context
-def stores(context: click.Context, form: str) -> int:
+@listing_group
+def stores() -> None:
     """Show all stores; drain, protect or forget one.
 
     Without a verb all stores are shown.
     """
-    if context.invoked_subcommand is not None:
-        return exit_codes.OK
-    code: int = context.invoke(list_stores, form=form)
-    return code
 
 
 stores.add_command(list_stores, "list")

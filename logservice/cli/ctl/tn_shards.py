@@ -6,23 +6,18 @@ import click
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
-from logservice.cli.shell import exit_codes
+from logservice.cli.shell.listing_group import listing_group
 from logservice.cli.shell.output import output_option, show_fields, show_rows
 
 
-@click.group(invoke_without_command=True)
-@output_option
-@click.pass_context
-def tn(context: click.Context, form: str) -> int:
+@listing_group
+def tn() -> None:
     """Show TN shards, create or delete one.
 
     A TN shard is a unit of the database's work on one log. One service of the kind "tn" serves it
     at a time; when that falls silent or drains, HAKeeper gives it to another one. Without a verb
     all are shown.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_tn_shards, form=form)
-    return exit_codes.OK
 
 
 @tn.command("list")
