@@ -6,6 +6,7 @@ Mutants show the same in whole worlds; here are the states that other guards kee
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,16 +179,22 @@ def test_a_majority_in_one_of_three_zones(
 
 
 def test_zones_are_lost_logs_are_closed_and_a_leader_ends_at_a_step() -> None:
+    """All of it comes in the first dozen of short worlds with zones."""
     counts: Counter[str] = Counter()
-    for seed in (70, 96):
-        config = world_of(seed, short=True)
-        assert config.administered
+    wanted = {
+        "fault verb CreateShard applied",
+        "fault verb Close applied",
+        "fault zone lost until the end",
+        "fault HAKeeper's leader ends at a step",
+    }
+    worlds = (world_of(seed, short=True) for seed in range(1, 1000))
+    for config in islice((one for one in worlds if one.administered and one.zones), 12):
         report = World(config).run()
         assert report.violations == []
         counts.update(report.counts)
-    for what in ("verb CreateShard applied", "verb Close applied", "zone lost until the end"):
-        assert counts[f"fault {what}"]
-    assert counts["fault HAKeeper's leader ends at a step"]
+        if all(counts[one] for one in wanted):
+            break
+    assert {one for one in wanted if counts[one]} == wanted
 
 
 def test_a_store_that_ends_while_it_is_asked_does_not_end_the_administrator() -> None:
