@@ -762,3 +762,7 @@ async def test_what_has_grown_by_half_a_segment_is_exported_between_two_visits(
     assert world.exports.newest_index(slow.shard, slow.replica) == 5
     busy.append(9)
     assert await world.worker.export_grown() == 0  # nothing was written since
+    world.open()
+    world.meter.written = 100 * ENTRY_BYTES
+    assert await world.worker.export_grown() == 0  # what is there is read by the first visit
+    assert world.worker.counts == {}

@@ -319,9 +319,9 @@ class TruncationWorker:
     def _has_grown(self, info: ReplicaInfo) -> bool:
         if info.halted or info.quiesced or info.shard == HAKEEPER_SHARD:
             return False
-        newest = Index(0)
-        if self._exports.is_read(info.shard, info.replica):
-            newest = self._exports.newest_index(info.shard, info.replica)
+        if not self._exports.is_read(info.shard, info.replica):
+            return False  # its first visit reads them
+        newest = self._exports.newest_index(info.shard, info.replica)
         since = Index(max(newest, info.first_index - 1))
         return self._bytes_between(info, since, info.applied_index) >= self._later_bytes
 
