@@ -15,6 +15,12 @@ STORE_LABELS_MAX: Final = 32
 STORE_LABEL_BYTES_MAX: Final = 2048
 """Bytes of their names and values: half of what HAKeeper takes of a store."""
 
+# --- verbs ----------------------------------------------------------------------------------------
+
+STORES_NAMED_MAX: Final = 6
+"""Stores that the answer to a wrong name of one names. With names of NAME_BYTES_MAX they still fit
+the words of a refusal."""
+
 # --- calls ----------------------------------------------------------------------------------------
 
 RPC_TIMEOUT_DEFAULT_S: Final = 10.0

@@ -226,7 +226,9 @@ def test_transfer(ctl: Program, shard: int) -> None:
         return before != moved["leader"] == leader()
 
     wait_until(transferred)
-    assert ctl("transfer", shard, "store-9").code == exit_codes.USAGE
+    nowhere = ctl("transfer", shard, "store-9")
+    assert nowhere.code == exit_codes.USAGE
+    assert "they are on store-1, store-2, store-3" in nowhere.err
 
 
 def test_wrong_command_lines(ctl: Program, service: Program) -> None:

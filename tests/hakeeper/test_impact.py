@@ -108,7 +108,11 @@ def test_an_unknown_store_is_a_finding() -> None:
     found = impact.of(started(3).state, names("s9"))
     assert (found.shards, found.replicas, found.leaders) == (0, 0, 0)
     [one] = found.findings
-    assert (one.kind, one.shard, one.text) == (impact.UNKNOWN, None, "no store is called s9")
+    assert (one.kind, one.shard, one.text) == (
+        impact.UNKNOWN,
+        None,
+        "no store is called s9; there are s1, s2, s3",
+    )
 
 
 def test_the_state_is_not_changed_and_the_answer_is_the_same_again() -> None:

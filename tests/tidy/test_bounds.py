@@ -69,6 +69,7 @@ NOT_REPLICATED = {
     "RAFT_INFLIGHT_BYTES_MAX": "how fast one leader sends",
     "RAFT_INFLIGHT_MESSAGES_MAX": "how fast one leader sends",
     "RAFT_MESSAGE_BYTES_MAX": "how one leader cuts what it sends",
+    "STORES_NAMED_MAX": "cuts the words of a refusal, which changes no state",
     "RAFT_UNCOMMITTED_BYTES_MAX": "what one leader takes before it has to wait",
 }
 """Bounds that those folders read and that need not be alike on all stores, with the reason."""

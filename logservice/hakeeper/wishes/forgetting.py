@@ -21,7 +21,7 @@ from logservice.hakeeper.repair.drain import members_on, remaining
 from logservice.hakeeper.repair.safety import alive
 from logservice.hakeeper.state import GoneStore, State, StoreState
 from logservice.hakeeper.stores.health import live_store, tolerance
-from logservice.hakeeper.wishes import impact
+from logservice.hakeeper.wishes import impact, named_store
 from logservice.hakeeper.wishes.refusal import refused, refused_for, wrong
 from logservice.outcome import Applied, Outcome, Rejected
 
@@ -34,7 +34,7 @@ def apply_forget(state: State, verb: ForgetStore) -> Outcome:
     if store is None:
         if verb.store in state.gone_stores:
             return Applied(duplicate=True)
-        return wrong("store_id", f"no store is called {verb.store}")
+        return wrong("store_id", named_store.no_store(state, verb.store))
     known = state.gone_stores.get(verb.store)
     before = known.incarnations if known is not None else ()
     incarnations = tuple(sorted({*before, *(one.incarnation for one in store.directories)}))

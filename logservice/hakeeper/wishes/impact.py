@@ -28,6 +28,7 @@ from logservice.hakeeper.stores import learners, standing
 from logservice.hakeeper.stores.health import Health, healths, live_store, tolerance
 from logservice.hakeeper.stores.holdings import lend
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
+from logservice.hakeeper.wishes import named_store
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
 from logservice.sliced import Sliced
@@ -82,7 +83,7 @@ def in_slices(state: State, stores: Collection[StoreId]) -> Generator[None, None
             leaders += report is not None and report.leads
         yield
     findings = [
-        Finding(UNKNOWN, None, f"no store is called {store}")
+        Finding(UNKNOWN, None, named_store.no_store(state, store))
         for store in sorted(away - set(state.stores))
     ]
     for number, shard_id in enumerate(sorted(touched), 1):

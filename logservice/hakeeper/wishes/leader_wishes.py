@@ -13,6 +13,7 @@ from logservice.hakeeper.commands.verbs import SetLeader
 from logservice.hakeeper.repair.errands import voter_on
 from logservice.hakeeper.state import LeaderWish, State
 from logservice.hakeeper.stores import standing
+from logservice.hakeeper.wishes import named_store
 from logservice.hakeeper.wishes.refusal import refused, wrong
 from logservice.ids import StoreId
 from logservice.outcome import Applied, Outcome
@@ -21,21 +22,24 @@ from logservice.outcome import Applied, Outcome
 def apply_leader(state: State, verb: SetLeader) -> Outcome:
     """`value` of the outcome is the tick at which the wish runs out, 0 for none.
 
-    Rejected: INVALID_ARGUMENT for an unknown shard or too long a time, VERB_REFUSED{why}.
+    Rejected: INVALID_ARGUMENT for an unknown shard or store, or too long a time, VERB_REFUSED{why}.
     """
     shard = state.shards.get(verb.shard)
     if shard is None or not shard.initial or shard.deleting_tick:
         return wrong("shard_id", f"there is no living shard {verb.shard}")
     if verb.ticks > bounds.HAKEEPER_WISH_TICKS_MAX:
         return wrong("for_ms", "a week at most")
-    state.dirty = True
     if not verb.ticks:
         shard.leader_wish = None
+        state.dirty = True
         return Applied()
     store = StoreId(verb.store)
     if store and voter_on(shard, store) is None:
-        return refused(f"{store} has no voter of the shard")
+        if store not in state.stores:
+            return wrong("store_id", named_store.no_store(state, store))
+        return refused(named_store.no_voter(shard, store))
     if store and not standing.takes_leaders(state, store):
         return refused(f"{store} is drained")
+    state.dirty = True
     shard.leader_wish = LeaderWish(store, state.tick + verb.ticks, verb.reason)
     return Applied(value=shard.leader_wish.until)

@@ -28,7 +28,7 @@ from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Repair, ShardState, St
 from logservice.hakeeper.stores import learners, standing
 from logservice.hakeeper.stores.health import live_store
 from logservice.hakeeper.stores.zones import zone_of
-from logservice.hakeeper.wishes import impact
+from logservice.hakeeper.wishes import impact, named_store
 from logservice.hakeeper.wishes.refusal import refused, refused_for, wrong
 from logservice.ids import StoreId
 from logservice.outcome import Applied, Outcome, Rejected
@@ -39,8 +39,8 @@ _CANCELLABLE = CHANGES_MEMBERSHIP | {Repair.LEAD}
 def apply_wish(state: State, verb: WishReplica) -> Outcome:
     """`value` of the outcome is the wish's id, 0 when it is done already.
 
-    Rejected: INVALID_ARGUMENT for an unknown shard, and for stores that do not fit the errand or
-    hold no voter, VERB_REFUSED{why}, BUSY when there are HAKEEPER_WISHES_MAX.
+    Rejected: INVALID_ARGUMENT for an unknown shard or store, and for stores that do not fit the
+    errand or hold no voter, VERB_REFUSED{why}, BUSY when there are HAKEEPER_WISHES_MAX.
     """
     shard = state.shards.get(verb.shard)
     if shard is None or not shard.initial or shard.deleting_tick:
@@ -58,12 +58,16 @@ def apply_wish(state: State, verb: WishReplica) -> Outcome:
                 return refused(f"the wish {wish.id} is about a replica there, too: cancel it first")
     there = target and errands.voter_on(shard, target) is not None
     here = source and errands.voter_on(shard, source) is not None
+    if source and not here and named_store.never_known(state, source):
+        return wrong("from_store", named_store.no_store(state, source))
+    if target and not there and target not in state.stores:
+        return wrong("to_store", named_store.no_store(state, target))
     if source and source in [one.store_id for one in learners.standing(state, shard)]:
         return refused(f"{source} has a learner of the shard, which is where the policy wants it")
     if (there or verb.errand is Errand.REMOVE) and not here:
         return Applied(value=0, duplicate=True)
     if verb.errand is not Errand.ADD and not here:
-        return wrong("from_store", f"{source} has no voter of shard {verb.shard}")
+        return wrong("from_store", named_store.no_voter(shard, source))
     objection = _objection(state, shard, source, target)
     if objection:
         return refused(objection)
@@ -117,7 +121,7 @@ def _objection(state: State, shard: ShardState, source: StoreId, target: StoreId
         return ""
     store = live_store(state, target)
     if store is None:
-        return f"{target} is not known, or silent"
+        return f"{target} is silent"
     why_not = Placement(state).refusal(shard, store, source or None)
     return f"{target} cannot take it: {why_not}" if why_not else ""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from logservice import bounds
 from logservice.hakeeper.commands.verbs import SetRepair, SetStoreMode, StoreMode
 from logservice.hakeeper.state import State
-from logservice.hakeeper.wishes import impact
+from logservice.hakeeper.wishes import impact, named_store
 from logservice.hakeeper.wishes.refusal import refused_for, wrong
 from logservice.ids import StoreId
 from logservice.outcome import Applied, Outcome
@@ -21,7 +21,7 @@ def apply_mode(state: State, verb: SetStoreMode) -> Outcome:
     """Rejected: INVALID_ARGUMENT for an unknown store, VERB_REFUSED with the impact."""
     store = state.stores.get(verb.store)
     if store is None:
-        return wrong("store_id", f"no store is called {verb.store}")
+        return wrong("store_id", named_store.no_store(state, verb.store))
     if store.mode is verb.mode:
         return Applied(duplicate=True)
     if not verb.force and verb.mode is not StoreMode.OPEN:
@@ -49,7 +49,7 @@ def apply_repair(state: State, verb: SetRepair) -> Outcome:
     if verb.store:
         store = state.stores.get(StoreId(verb.store))
         if store is None:
-            return wrong("store_id", f"no store is called {verb.store}")
+            return wrong("store_id", named_store.no_store(state, verb.store))
         store.repair_off_until, store.repair_off_reason = until, verb.reason
     else:
         state.repair_off_until, state.repair_off_reason = until, verb.reason

@@ -118,14 +118,17 @@ def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.Sto
 def _target(info: ReplicaInfo, store_id: str) -> tuple[ReplicaId, str]:
     """The voter to lead: the one on `store_id`, else the follower that is furthest along."""
     match = dict(info.match)
+    members = info.membership
+    voters = [member for member in members.members if member.replica_id in members.voters]
     candidates = [
         member
-        for member in info.membership.members
-        if member.replica_id in info.membership.voters
-        and (member.store_id == store_id if store_id else member.replica_id != info.leader)
+        for member in voters
+        if (member.store_id == store_id if store_id else member.replica_id != info.leader)
     ]
     if not candidates and store_id:
-        raise InvalidArgument(f"no voter of the shard on {store_id!r}", field="store_id")
+        there = ", ".join(sorted(member.store_id for member in voters))
+        text = f"no voter of the shard is on {store_id!r}; they are on {there}"
+        raise InvalidArgument(text, field="store_id")
     if not candidates:
         raise NotEnoughStores("the shard has no other voter", wanted=2, available=1)
     chosen = max(candidates, key=lambda member: match.get(member.replica_id, NO_REPLICA))
