@@ -176,21 +176,23 @@ class HakeeperClient:
         states: Sequence[str] = (),
         labels: Mapping[str, str] | None = None,
         name_prefix: str = "",
+        limit: int | None = None,
         timeout: float | None = None,
     ) -> list[hakeeper_pb2.ShardInfo]:
         """The logs, by id: only those in one of `states` (creating, open, closed, deleting), with
         all of `labels` (an empty value stands for any) and a name that begins with `name_prefix`.
+        The first `limit` of them, or all.
         """
         deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
         found: list[hakeeper_pb2.ShardInfo] = []
         request = hakeeper_pb2.ListShardsRequest(
-            states=states, labels=labels, name_prefix=name_prefix
+            states=states, labels=labels, name_prefix=name_prefix, limit=limit or 0
         )
         while True:
             page = await self._caller.call(None, LIST_SHARDS, request, deadline.remaining_s())
             found += page.shards
-            if not page.after:
-                return found
+            if not page.after or (limit is not None and len(found) >= limit):
+                return found[:limit]
             request.after = page.after
 
     async def resolve_shard(

@@ -10,7 +10,7 @@ between stores and versions; the configuration file can override those it names.
 | `nodehost` | requests, truncation, HAKeeper's shell, damage and repair |
 | `transport` | connections between stores |
 | `security` | identities, calls and streams of one caller, audit, certificates |
-| `server` | calls, the admin port |
+| `server` | calls, the admin port, the command line |
 
 The code imports none of these modules, only this package (``bounds.NAME``, or ``from
 logservice.bounds import NAME``), so that a bound can move from one module to another. So every name

@@ -1,4 +1,4 @@
-"""Soft bounds of `server/`: calls, and the admin port."""
+"""Soft bounds of `server/`: calls, and the admin port; and of the command line."""
 
 from __future__ import annotations
 
@@ -274,3 +274,12 @@ watcher that nothing has happened."""
 EVENTS_SILENT_S: Final = 20.0
 """Without such an answer for so long the watchers are sent to other stores; an election of shard 0
 takes a few seconds."""
+
+# --- the command line -----------------------------------------------------------------------------
+
+COMPLETION_TIMEOUT_S: Final = 1.0
+"""How long the shell waits for the names of logs or stores; a person who pressed a key then goes on
+typing."""
+
+COMPLETION_NAMES_MAX: Final = 100
+"""Names of logs that completion offers; nobody reads more, and what is typed next narrows them."""

@@ -101,22 +101,11 @@ _SECTIONS = {
 @click.version_option(server_version(), prog_name="logctl")
 @completion_option("logctl")
 @click.pass_context
-def logctl(
-    context: click.Context,
-    endpoints: str,
-    timeout: float,
-    tls_ca: str,
-    tls_cert: str,
-    tls_key: str,
-    tls_server_name: str,
-) -> None:
+def logctl(context: click.Context, /, **options: object) -> None:
     """See `help` above."""
-    from logservice_client.tls import tls_from_files
-
     from logservice.cli.ctl.client_session import Session
 
-    tls = tls_from_files(tls_ca, tls_cert, tls_key, tls_server_name)
-    context.obj = Session(endpoints, timeout, tls)
+    context.obj = Session.of(context.params)
 
 
 def main() -> None:

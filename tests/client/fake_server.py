@@ -65,6 +65,8 @@ class FakeCluster:
     def __init__(self) -> None:
         self.stores: list[FakeStore] = []
         self.logs: dict[int, FakeLog] = {}
+        self.names: dict[int, str] = {}
+        """How ListShards names a log, if not shard-<id>."""
         self.deleted: set[int] = set()
         self.leader = 0
         self.forward = True
@@ -480,6 +482,20 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         if not found.isdecimal():
             raise ShardNotFound(name=request.name)
         return self.cluster.shard_info(int(found))
+
+    @typed
+    async def ListShards(self, request: hakeeper_pb2.ListShardsRequest, context: Any) -> Any:
+        """Two logs a page."""
+        found = hakeeper_pb2.ListShardsResponse()
+        for shard in sorted(self.cluster.logs):
+            name = self.cluster.names.get(shard, f"shard-{shard}")
+            if shard > request.after and name.startswith(request.name_prefix):
+                if len(found.shards) == min(request.limit or 2, 2):
+                    found.after = found.shards[-1].shard_id
+                    break
+                found.shards.append(self.cluster.shard_info(shard))
+                found.shards[-1].name = name
+        return found
 
     @typed
     async def DeleteShard(self, request: hakeeper_pb2.DeleteShardRequest, context: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import click
 from logservice_client import LogClient, TlsFiles
+from logservice_client.tls import tls_from_files
 from logservice_wire.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -21,6 +22,12 @@ class Session:
     endpoints: str
     timeout_s: float
     tls: TlsFiles | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """From the options of `logctl` itself, by their names. Raises InvalidArgument."""
+        files = [options[f"tls_{name}"] for name in ("ca", "cert", "key", "server_name")]
+        return cls(options["endpoints"], options["timeout"], tls_from_files(*files))
 
     def run(self, work: Callable[[LogClient], Awaitable[T]]) -> T:
         """Run `work` with a connected client. Raises what `work` raises."""

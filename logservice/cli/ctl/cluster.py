@@ -11,6 +11,7 @@ from logservice_wire.v1 import admin_pb2
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_leader, call_store
 from logservice.cli.ctl.shard_argument import shard_argument
+from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.ctl.without_hakeeper import (
     remembered,
     show_repairs,
@@ -162,7 +163,7 @@ def store(session: Session, address: str, form: str) -> None:
 
 @click.command()
 @_shard
-@click.argument("store_id", metavar="[STORE]", required=False, default="")
+@store_argument(metavar="[STORE]", required=False, default="")
 @output_option
 @pass_session
 def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:

@@ -8,6 +8,7 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.ctl.balance import rebalance, zones
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, show_fields
 
@@ -123,7 +124,7 @@ def phase(session: Session, phase: str | None, form: str) -> None:
 
 
 @cluster.command("repair-off")
-@click.argument("store_id", metavar="[STORE]", required=False, default="")
+@store_argument(metavar="[STORE]", required=False, default="")
 @click.option("--for", "for_s", type=duration, required=True, help="How long; a week at most.")
 @click.option("--reason", required=True, help="Why; it is shown as a flag.")
 @output_option
@@ -142,7 +143,7 @@ def repair_off(session: Session, store_id: str, for_s: float, reason: str, form:
 
 
 @cluster.command("repair-on")
-@click.argument("store_id", metavar="[STORE]", required=False, default="")
+@store_argument(metavar="[STORE]", required=False, default="")
 @output_option
 @pass_session
 def repair_on(session: Session, store_id: str, form: str) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import click
 
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.shell.output import output_option, show_fields
 
 
 @click.command()
-@click.argument("store_id", metavar="STORE")
+@store_argument()
 @click.option(
     "--hakeeper",
     is_flag=True,

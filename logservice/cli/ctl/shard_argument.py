@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from logservice.cli.ctl.client_session import Session
+from logservice.cli.ctl.completed_names import logs
 
 
 def shard_argument(argument: str, *, hakeeper: bool = False) -> Callable[[Any], Any]:
@@ -30,4 +31,4 @@ def shard_argument(argument: str, *, hakeeper: bool = False) -> Callable[[Any], 
         )
         return found.shard_id
 
-    return click.argument(argument, metavar="SHARD", callback=resolved)
+    return click.argument(argument, metavar="SHARD", callback=resolved, shell_complete=logs)

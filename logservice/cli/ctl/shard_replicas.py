@@ -11,6 +11,7 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.progress import watch
 from logservice.cli.ctl.shard_argument import shard_argument
+from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, show_fields, show_rows
@@ -29,8 +30,8 @@ _wait = click.option(
 
 @click.command()
 @_shard
-@click.argument("from_store", metavar="FROM")
-@click.argument("to_store", metavar="TO")
+@store_argument("from_store", "FROM")
+@store_argument("to_store", "TO")
 @_reason
 @_force
 @_wait
@@ -55,7 +56,7 @@ def move(
 
 @click.command("add-replica")
 @_shard
-@click.argument("to_store", metavar="TO")
+@store_argument("to_store", "TO")
 @_reason
 @_force
 @_wait
@@ -79,7 +80,7 @@ def add_replica(
 
 @click.command("remove-replica")
 @_shard
-@click.argument("from_store", metavar="FROM")
+@store_argument("from_store", "FROM")
 @_reason
 @_force
 @_wait
@@ -176,7 +177,7 @@ def cancel(session: Session, wish_id: int, form: str) -> None:
 
 @click.command()
 @_shard
-@click.argument("store_id", metavar="[STORE]", required=False, default="")
+@store_argument(metavar="[STORE]", required=False, default="")
 @click.option("--for", "for_s", type=duration, required=True, help="How long; a week at most.")
 @_reason
 @output_option

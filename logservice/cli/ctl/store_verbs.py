@@ -12,12 +12,13 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.cluster import stores as list_stores
 from logservice.cli.ctl.progress import watch
+from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.listing_group import listing_group
 from logservice.cli.shell.output import output_option, show_fields, show_rows
 
-_store = click.argument("store_id", metavar="STORE")
+_store = store_argument()
 _reason = click.option("--reason", default="", help="Why; it is shown with the wish.")
 _force = click.option("--force", is_flag=True, help="Do it although it is refused; it is audited.")
 _wait = click.option(
@@ -121,7 +122,7 @@ def forget(session: Session, store_id: str, lost: bool, force: bool, form: str) 
 
 
 @stores.command()
-@click.argument("store_ids", metavar="STORE...", nargs=-1, required=True)
+@store_argument("store_ids", "STORE...", nargs=-1, required=True)
 @output_option
 @pass_session
 def impact(session: Session, store_ids: tuple[str, ...], form: str) -> int:

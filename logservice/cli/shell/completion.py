@@ -1,6 +1,7 @@
 """completion: the option ``--completion SHELL`` of both programs, which prints a script to source.
 
 The script asks the program itself what may come next, which is quick because commands load lazily.
+Names of logs and stores come from the cluster (`ctl.completed_names`).
 """
 
 from __future__ import annotations
