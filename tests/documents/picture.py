@@ -31,6 +31,7 @@ from logservice.hakeeper.state import (
     ShardState,
     State,
     StoreState,
+    TnShard,
 )
 from logservice.ids import (
     NO_REPLICA,
@@ -212,6 +213,10 @@ def state() -> State:
             {ShardId(1): Replayed(Lsn(2100), Index(3), 9000)},
         ),
         "tables": ServiceState("tables", "tn", "tn-1:7000", {}, 9950),
+    }
+    found.tn_shards = {
+        2: TnShard(ShardId(1), "", "tables", 77, 3, serving=True, placed_tick=9400),
+        5: TnShard(ShardId(2), "owner-c", replica=1, free_tick=9880),
     }
     return found
 

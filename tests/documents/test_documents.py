@@ -36,7 +36,7 @@ from tests.documents import picture
 data = data_directory
 GOLDEN = Path(__file__).with_name("golden")
 
-API = ("store", "cluster", "stores", "shards", "operators", "services", "events")
+API = ("store", "cluster", "stores", "shards", "operators", "services", "tn-shards", "events")
 
 
 def api(path: str, place: int = 1, *, hakeeper: bool = True) -> bytes:

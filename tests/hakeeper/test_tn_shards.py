@@ -148,6 +148,9 @@ def test_a_tn_shard_goes_to_the_service_that_has_the_fewest(world: World) -> Non
         (3, 3, "tn-a", "served"),
         (4, 4, "tn-0", "served"),
     ]
+    placed = [one.placed_tick for one in world.state.tn_shards.values()]
+    assert [one.standing_ticks for one in views] == [world.state.tick - one for one in placed]
+    assert len({one.standing_ticks for one in views}) > 1
 
 
 def test_a_silent_process_loses_it_after_it_stopped_by_itself(world: World) -> None:
@@ -178,6 +181,8 @@ def test_a_draining_service_leaves_and_is_waited_for(world: World) -> None:
     assert (first.serving, second.serving) == ({1: 1}, {})
     assert "TN shard 1 of shard 1: tn-a does not leave it" in world.state.flags
     assert cluster_view(world.rsm.state).tn_shards[0].standing == "leaving"
+    since = world.state.tn_shards[1].withdrawn_tick
+    assert cluster_view(world.rsm.state).tn_shards[0].standing_ticks == world.state.tick - since
     first.keeps = False
     world.seconds(4)
     assert (first.serving, second.serving) == ({}, {1: 2})

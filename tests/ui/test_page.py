@@ -25,6 +25,7 @@ from logservice.server.monitor.cluster.rows import (
     OperatorRow,
     ReplicaRow,
     ShardRow,
+    TnShardRow,
     build,
 )
 from logservice.server.monitor.own.status import StoreStatus
@@ -278,6 +279,40 @@ def test_a_service_and_the_command_that_waits_for_it(
     browser.show(page(cluster), 400, 800, mobile=True)
     picture(browser, "services-400")
     assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
+def test_tn_shards_and_who_serves_them(browser: Chromium, cluster: LocalCluster) -> None:
+    """The table is there once there is a TN shard; what others named is text."""
+    browser.show(page(cluster), 1600, 1000)
+    assert browser.run("document.querySelector('#tn').hidden") is True
+    with SyncLogClient(",".join(cluster.endpoints())) as client:
+        number = client.hakeeper.create_tn_shard(2, identity=MARKUP)
+        cells = f"document.querySelectorAll('#tn-shards tr[data-tn=\"{number}\"] td')"
+        browser.wait(f"{cells}.length === 7")
+        shown = browser.run(f"[...{cells}].map((one) => one.textContent)")
+        assert shown[:3] == [str(number), "log-2 (2)", "nobody"]
+        assert shown[5:] == ["0", MARKUP]
+        assert browser.run("document.querySelectorAll('#tn-shards img').length") == 0
+        assert browser.run("document.querySelector('#tn').hidden") is False
+        given = TnShardRow(
+            tn_shard=number,
+            shard=2,
+            log="log-2",
+            service="tn-1",
+            replica=4,
+            standing="served",
+            standing_ticks=1200,
+            identity="",
+        )
+        forge(browser, "tn-shards", [given])
+        browser.wait(f"{cells}[2].textContent === 'served'")
+        shown = browser.run(f"[...{cells}].map((one) => one.textContent)")
+        assert shown[3:] == ["tn-1", "2 min", "4", shown[6]]
+        browser.show(page(cluster), 400, 800, mobile=True)
+        browser.wait(f"{cells}.length === 7")
+        picture(browser, "tn-400")
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+        client.hakeeper.delete_tn_shard(number)
 
 
 def test_the_clusters_events_come_by_themselves_and_can_be_held_and_filtered(

@@ -246,7 +246,7 @@ class ServiceView:
 class TnShardView:
     """A TN shard: of which log, who has it, and its newest replica. `standing`: "nobody" has it, it
     is "given" to a service, "served" by it, or it is "leaving" that service. `standing_ticks`: for
-    how long nobody has it, or it is leaving.
+    how long nobody has it, it is leaving, or that service has it.
     """
 
     tn_shard: int
@@ -376,7 +376,7 @@ def _service_view(state: State, service: ServiceState) -> ServiceView:
 
 def _tn_view(state: State, number: int) -> TnShardView:
     one = state.tn_shards[number]
-    standing, since = "served" if one.serving else "given", state.tick
+    standing, since = "served" if one.serving else "given", one.placed_tick
     if one.withdrawn_tick:
         standing, since = "leaving", one.withdrawn_tick
     if not one.service:

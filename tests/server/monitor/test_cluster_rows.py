@@ -8,7 +8,7 @@ from msgspec.structs import replace as replace_struct
 
 from logservice import bounds
 from logservice.cli.ctl.top_view import trouble
-from logservice.hakeeper.answers.views import ServiceView
+from logservice.hakeeper.answers.views import ServiceView, TnShardView
 from logservice.hakeeper.commands.cluster_events import ClusterEvent
 from logservice.hakeeper.commands.replies import ReplayedHold
 from logservice.ids import Lsn, ShardId
@@ -168,6 +168,18 @@ def test_a_standing_learner_is_no_voter() -> None:
     assert report.shards[0].learners == {"z9": 1}
     assert report.shards[0].replicas[2].zone == "z9"
     assert trouble(replace_struct(report.shards[0], leader_store="s1")) == (3, "2 of 3")
+
+
+def test_tn_shards_and_the_names_of_their_logs() -> None:
+    served = TnShardView(7, ShardId(1), "", "tn-1", 2, "served", 30)
+    nobody = TnShardView(8, ShardId(9), "owner", "", 0, "nobody", 4)
+    known = replace(view(shard_view()), tn_shards=(served, nobody))
+    report = build(HAKeeperAnswer(known, 0.0, ""), {}, status("s1"))
+    assert [(one.tn_shard, one.log, one.service, one.standing) for one in report.tn_shards] == [
+        (7, "log-1", "tn-1", "served"),
+        (8, "", "", "nobody"),
+    ]
+    assert build(HAKeeperAnswer(None, -1.0, "x"), {}, status("s1")).tn_shards == ()
 
 
 def test_services_and_the_newest_event_first() -> None:

@@ -206,6 +206,23 @@ class ServiceRow(Struct, frozen=True, kw_only=True):
     work_state: str = ""
 
 
+class TnShardRow(Struct, frozen=True, kw_only=True):
+    """One TN shard. standing: ``nobody`` has it, it is ``given`` to the service, ``served`` by it,
+    or ``leaving`` it; standing_ticks: for how long nobody has it, it is leaving, or that service
+    has it. `replica` is 0 when it was never given away. log: the name of its log, empty when that
+    is not known.
+    """
+
+    tn_shard: int
+    shard: int
+    log: str
+    service: str
+    replica: int
+    standing: str
+    standing_ticks: int
+    identity: str
+
+
 class FeedRow(Struct, frozen=True, kw_only=True):
     """One event of the cluster, as HAKeeper tells it. shard, replica: 0 when it is about none."""
 
@@ -271,6 +288,7 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorRow, ...]
     services: tuple[ServiceRow, ...] = ()
     """The first ones by name, ADMIN_SERVICES_SHOWN of them; `ClusterRow.services` is how many."""
+    tn_shards: tuple[TnShardRow, ...] = ()
     feed: tuple[FeedRow, ...] = ()
     """The newest events of the cluster, the newest one first."""
 
@@ -334,6 +352,7 @@ def build(
         shards=shards,
         operators=operators,
         services=_services(view),
+        tn_shards=_tn_shards(view),
         feed=tuple(copied(FeedRow, event) for event in reversed(events)),
     )
 
@@ -353,6 +372,14 @@ def _services(view: ClusterView | None) -> tuple[ServiceRow, ...]:
         )
         for one in sorted(known, key=lambda one: one.service_id)[: bounds.ADMIN_SERVICES_SHOWN]
     )
+
+
+def _tn_shards(view: ClusterView | None) -> tuple[TnShardRow, ...]:
+    if view is None or not view.tn_shards:
+        return ()
+    wanted = {one.shard for one in view.tn_shards}
+    names = {one.shard_id: one.name for one in view.shards if one.shard_id in wanted}
+    return tuple(copied(TnShardRow, one, log=names.get(one.shard, "")) for one in view.tn_shards)
 
 
 def _events(answers: Mapping[str, StoreAnswer]) -> tuple[StoreEvent, ...]:

@@ -3,16 +3,16 @@
     /healthz     200 while the event loop answers: for a supervisor that restarts what hangs
     /readyz      200 when ready, else 503; the reasons are in the body either way
     /metrics     Prometheus
-    /api/v1/...  cluster, stores, shards, operators, services and events (any store shows all);
-                 store (this one); shards/page?filter=&troubled=&sort=&descending=&offset=&count=
-                 has only the shards that a page shows (`shard_page`)
+    /api/v1/...  cluster, stores, shards, operators, services, tn-shards and events (any store
+                 shows all); store (this one);
+                 shards/page?filter=&troubled=&sort=&descending=&offset=&count= has only the shards
+                 that a page shows (`shard_page`)
     /ui          the page; what lies under /ui/ is all it loads
 
 Everything is read-only: there are only GET and HEAD, no body, no cookie; one document has
-parameters. The page
-may load nothing from elsewhere and run nothing inline (Content-Security-Policy). On a loopback
-address a request must name a loopback host. Else any web page could read the answers through a name
-of its own that resolves to this address (DNS rebinding).
+parameters. The page may load nothing from elsewhere and run nothing inline
+(Content-Security-Policy). On a loopback address a request must name a loopback host. Else any web
+page could read the answers through a name of its own that resolves to this address (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -162,6 +162,7 @@ _PARTS: dict[str, Callable[[ClusterReport], object]] = {
     "shards": lambda report: report.shards,
     "operators": lambda report: report.operators,
     "services": lambda report: report.services,
+    "tn-shards": lambda report: report.tn_shards,
     "events": lambda report: report.feed,
 }
 

@@ -431,6 +431,26 @@ function drawServices() {
   put($("services").tBodies[0], rows);
 }
 
+// Which process serves which; the flags among the alarms say what has lasted for too long.
+function drawTnShards() {
+  $("tn").hidden = !data.tnShards.length;
+  $("tn-count").textContent = number(data.tnShards.length);
+  put($("tn-shards").tBodies[0], data.tnShards.map((one) => {
+    const row = make("tr");
+    row.dataset.tn = one.tn_shard;
+    row.append(
+      cell("TN shard", String(one.tn_shard), "num"),
+      cell("log", one.log ? `${one.log} (${one.shard})` : String(one.shard), "name"),
+      cell("standing", make("span", one.standing, "pill", one.standing === "served" ? "good" : "warn")),
+      cell("service", one.service || "–"),
+      cell("for", span(one.standing_ticks / TICKS_PER_S)),
+      cell("replica", number(one.replica), "num"),
+      cell("only for", one.identity || "–", "name"),
+    );
+    return row;
+  }));
+}
+
 function draw() {
   drawTop();
   $("stores-count").textContent = number(data.stores.length);
@@ -439,6 +459,7 @@ function draw() {
   drawLists();
   drawFeed();
   drawServices();
+  drawTnShards();
 }
 
 // --- asking ------------------------------------------------------------------------------------
@@ -472,15 +493,15 @@ async function showShards() {
 async function refresh() {
   try {
     let query = shardQuery();
-    const parts = ["cluster", "stores", query, "operators", "services", "events"];
-    let [cluster, stores, page, operators, services, events] = await Promise.all(parts.map(ask));
+    const parts = ["cluster", "stores", query, "operators", "services", "tn-shards", "events"];
+    let [cluster, stores, page, operators, services, tnShards, events] = await Promise.all(parts.map(ask));
     while (query !== shardQuery()) {  // a person chose something meanwhile
       query = shardQuery();
       page = await ask(query);
     }
     before = data && data.at ? data : null;
     takeFeed(events, cluster.cluster);
-    data = { cluster, stores, page, operators, services, at: cluster.time_us / 1000, values: new Map() };
+    data = { cluster, stores, page, operators, services, tnShards, at: cluster.time_us / 1000, values: new Map() };
     // The store gives one picture to all who ask within a second: the same one says nothing new.
     if (before && data.at <= before.at) { data.values = before.values; before = null; } else takeRates();
     draw();
