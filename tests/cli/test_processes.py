@@ -199,6 +199,12 @@ def test_shards_and_stores(ctl: Program, cluster: LocalCluster, shard: int) -> N
     assert isinstance(said, dict)
     assert said["store_id"] == "store-1"
     assert "segment bytes" in ctl("store", address).out
+    by_name = ctl.json("store", str(said["store_id"]))
+    assert isinstance(by_name, dict)
+    assert by_name["store_id"] == said["store_id"]
+    nowhere = ctl("store", "store-9")
+    assert nowhere.code == exit_codes.USAGE
+    assert "no store is called store-9; there are store-1, store-2, store-3" in nowhere.err
 
 
 def test_creating_a_shard_twice(ctl: Program) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 from logservice_client.endpoints import check_address
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import InvalidArgument, LogServiceError
 from logservice_wire.rpcs import GET_STORE_STATUS, TRANSFER_LEADER
 from logservice_wire.v1 import admin_pb2
 
+from logservice.bounds import STORES_NAMED_MAX
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_leader, call_store
 from logservice.cli.ctl.shard_argument import shard_argument
@@ -95,15 +96,18 @@ def stores(session: Session, form: str) -> int:
 
 
 @click.command()
-@click.argument("address")
+@store_argument("store_id")
 @output_option
 @pass_session
-def store(session: Session, address: str, form: str) -> None:
+def store(session: Session, store_id: str, form: str) -> None:
     """Show what one store says about itself.
 
-    ADDRESS is its client address, host:port. Its replicas are shown, too.
+    STORE is its name, or its client address, host:port, which works also when HAKeeper cannot say
+    where it is. Its replicas are shown, too.
     """
-    check_address(address)
+    if ":" in store_id:
+        check_address(store_id)
+    address = store_id if ":" in store_id else _address(session, store_id)
     found = call_store(
         address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
     )
@@ -159,6 +163,20 @@ def store(session: Session, address: str, form: str) -> None:
         for item in found.replicas
     ]
     show_rows(form, rows, "replicas")
+
+
+def _address(session: Session, store_id: str) -> str:
+    """Where the store of that name serves clients. Raises InvalidArgument{store_id}."""
+    state = session.run(
+        lambda client: client.hakeeper.cluster_state(stale=True, timeout=session.timeout_s)
+    )
+    found = {one.store_id: one.client_address for one in state.stores}
+    if store_id not in found:
+        there = sorted(found)[:STORES_NAMED_MAX]
+        more = f" and {len(found) - len(there)} more" if len(found) > len(there) else ""
+        text = f"no store is called {store_id}; there are {', '.join(there)}{more}"
+        raise InvalidArgument(text, field="store_id")
+    return found[store_id]
 
 
 @click.command()

@@ -53,7 +53,7 @@ def doctor(session: Session, strict: bool, form: str) -> int:
             say(
                 f"{row.cluster}: {row.stores_ready} of {row.stores} stores ready,"
                 f" {row.shards - row.shards_without_leader} of {row.shards} shards have a leader,"
-                f" {row.operators} repairs under way."
+                f" {row.operators or 'nothing'} under way."
                 + ("" if findings else " Nothing is wrong.")
                 + (f" Seen by {row.asked_store}, without HAKeeper." if row.hakeeper_error else "")
             )

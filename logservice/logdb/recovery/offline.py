@@ -393,7 +393,8 @@ def _locked(vfs: Vfs, path: str) -> Iterator[None]:
     try:
         lock = vfs.lock(posixpath.join(path, LOCK_NAME))
     except BlockingIOError as error:
-        raise InvalidArgument(f"a store is running on {path}", field="data_directory") from error
+        text = f"a store is running on {path}: stop it, or only look, with --live"
+        raise InvalidArgument(text, field="data_directory") from error
     try:
         yield
     finally:
