@@ -163,6 +163,9 @@ OPERATOR = OperatorRow(
 OLD = changed(OPERATOR, age_ticks=bounds.HAKEEPER_SLOW_OPERATOR_TICKS + 1)
 
 
+NEW = ("s1", "s2", "s3")
+
+
 def reason(code: str) -> tuple[Reason, ...]:
     return (Reason(code=code, detail="why", shard=1), Reason(code=code, detail="why", shard=2))
 
@@ -180,6 +183,14 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_row(flags=("look",)), "flags", 2),
         (with_shard(without(shard(1), "s2", "s3", leader_store="")), "lost_quorum", 0),
         (with_shard(shard(1, leader_store="")), "no_leader", 0),
+        (with_shard(shard(1, leader_store="", state="creating")), "being_created", 3),
+        (
+            with_shard(
+                without(shard(1, state="creating"), *NEW, health="missing", leader_store="")
+            ),
+            "being_created",
+            3,
+        ),
         (with_store(2, answers=False, error="refused"), "store_down", 1),
         (with_store(4, answers=False, error="refused"), "store_down", 2),
         (with_store(2, ready=False, reasons=reason("disk_full")), "disk_full", 1),
@@ -274,6 +285,18 @@ def test_stores_that_came_back_empty_come_first_and_are_not_asked_to_return() ->
     assert "is 95 s old" in found[1].means
     assert "No restart" in found[1].do
     assert "2 shards (0, 1)" in found[2].what
+
+
+def test_nothing_is_lost_while_the_first_start_is_under_way() -> None:
+    """No replica of a log runs yet, and the version is not raised yet."""
+    log = without(shard(1, state="creating"), *NEW, health="missing", leader_store="")
+    first = changed(
+        with_shard(log),
+        cluster=changed(report().cluster, phase="bootstrapping", cluster_version=1, next_version=2),
+    )
+    assert [one.code for one in findings(first)] == ["not_running"]
+    old = changed(first, stores=(store("s1", uptime_s=FIRST_START_S),))
+    assert [one.code for one in findings(old)] == ["not_running", "being_created"]
 
 
 def test_members_that_nobody_can_name_may_be_on_the_stores_that_are_down() -> None:

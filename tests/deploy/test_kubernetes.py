@@ -94,6 +94,11 @@ def test_every_file_of_the_configuration_is_mounted_for_the_pod_alone() -> None:
         assert mount["readOnly"]
         own = mount.get("subPathExpr", "").startswith("$(POD_NAME).")
         assert own is not name.endswith("-ca.pem")
+    # The lists of what is revoked are no secret, and are renewed under way: a folder, and no files.
+    lists = mounts.pop("/etc/logservice/revoked")
+    assert "subPath" not in lists
+    assert (lists["name"], lists["readOnly"]) == ("revoked", True)
+    assert {tls.client_crl, tls.peer_crl} == {"revoked/client-crl.pem", "revoked/peer-crl.pem"}
     assert mounts.keys() == {"/etc/logservice/store.toml", "/var/lib/logservice"}
     data = Path(read(0).store.data_directories[0])
     assert data.parent == Path("/var/lib/logservice")

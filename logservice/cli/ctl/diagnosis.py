@@ -200,11 +200,14 @@ def _refused(seen: OutsideView) -> Iterator[Finding]:
 
 def _leaderless(report: ClusterReport) -> Iterator[Finding]:
     lost: dict[Chance, list[ShardRow]] = {chance: [] for chance in Chance}
+    created: list[ShardRow] = []
     for shard in report.shards:
         if shard.leader_store:
             continue
         chance = _chance(report, shard)
-        if shard.shard or not report.cluster.hakeeper_error or chance is Chance.GONE:
+        if shard.state == "creating" and chance is not Chance.IF_STORES_RETURN:
+            created.append(shard)
+        elif shard.shard or not report.cluster.hakeeper_error or chance is Chance.GONE:
             lost[chance].append(shard)
     if gone := lost[Chance.GONE]:
         yield Finding(
@@ -226,6 +229,16 @@ def _leaderless(report: ClusterReport) -> Iterator[Finding]:
             "It takes no appends and no linearizable reads. What was acknowledged is safe on the"
             " disks of those stores.",
             "Start those stores again with their data directories. Do not delete any of them.",
+            "lost-quorum.md",
+        )
+    if created and not _young(report):
+        yield Finding(
+            Severity.NOTICE,
+            "being_created",
+            f"{_shards(created)} is being created and has had no leader yet.",
+            "It takes no appends yet, and nothing was ever in it.",
+            "Nothing: it takes seconds. If doctor says the same again, `logctl repairs` says what"
+            " it waits for.",
             "lost-quorum.md",
         )
     if (waiting := lost[Chance.ELECTION]) and not _young(report):
@@ -607,7 +620,11 @@ def _differences(report: ClusterReport) -> Iterator[Finding]:
             "Finish the upgrade.",
             "rolling-upgrade.md",
         )
-    elif report.cluster.next_version and not report.cluster.holding_back:
+    elif (
+        report.cluster.next_version
+        and not report.cluster.holding_back
+        and report.cluster.phase == "running"  # a new cluster raises its version by itself
+    ):
         yield Finding(
             Severity.NOTICE,
             "cluster_version",
