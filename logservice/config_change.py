@@ -35,8 +35,14 @@ class ChangeKind(enum.IntEnum):
     """Adds a learner, or demotes a voter to one."""
     REMOVE = 3
     ADD_WITNESS = 4
+    """Adds a witness, or promotes a learner that stores no records to one."""
     UPDATE = 5
     """Changes nothing in the quorum; kept for members whose address record changes."""
+    ADD_WITNESS_LEARNER = 6
+    """Adds a learner that stores no records, and may become a witness and nothing else."""
+
+
+OF_WITNESSES = frozenset({ChangeKind.ADD_WITNESS, ChangeKind.ADD_WITNESS_LEARNER})
 
 
 class Transition(enum.IntEnum):

@@ -41,8 +41,8 @@ class Membership:
 
     voters: the incoming (or only) majority; outgoing: the other half while a joint change is under
     way, else empty; learners_next: voters of `outgoing` that become learners when it ends;
-    witnesses: the voters that store no records (no log shard has any unless its guarantee is
-    waived).
+    witnesses: the replicas that store no records: voters, learners that are to be such, and removed
+    ones (no log shard has any unless its guarantee is waived).
     """
 
     voters: tuple[ReplicaId, ...] = ()
@@ -59,6 +59,13 @@ class Membership:
     def joint(self) -> bool:
         """True while two majorities must agree."""
         return bool(self.outgoing)
+
+    @property
+    def full_voters(self) -> tuple[ReplicaId, ...]:
+        """The voters that store records. They alone may lead."""
+        if not self.witnesses:
+            return self.voters
+        return tuple(voter for voter in self.voters if voter not in self.witnesses)
 
     def contains(self, replica_id: ReplicaId) -> bool:
         """Voter (of either half) or learner."""

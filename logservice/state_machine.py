@@ -1,8 +1,8 @@
 """StateMachine: the seam between a replica and what it replicates.
 
-There are two implementations: `rsm.log_rsm.LogRsm` for log shards and `hakeeper.rsm.HAKeeperRsm`
-for shard 0. Both are deterministic: they use no clock, no randomness and no unordered iteration,
-and no input makes them raise.
+There are three implementations: `rsm.log_rsm.LogRsm` for log shards, `hakeeper.rsm.HAKeeperRsm` for
+shard 0, and `rsm.witness.WitnessRsm` for a witness of a log shard. All are deterministic: they use
+no clock, no randomness and no unordered iteration, and no input makes them raise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from logservice.value import value
 
 @value
 class Standing:
-    """Where a state stands: the last index it has applied, and the LSN of the record that follows
-    (None for a machine that knows no LSNs).
+    """Where a state stands: the last index it has applied (None for a state without content), and
+    the LSN of the record that follows (None for a machine that knows no LSNs).
     """
 
-    applied: Index
+    applied: Index | None
     next_lsn: Lsn | None
 
 

@@ -82,6 +82,8 @@ class HakeeperClient:
         policy: hakeeper_pb2.ShardPolicy | None = None,
         labels: Mapping[str, str] | None = None,
         request_id: str = "",
+        witnesses: int = 0,
+        waive_g1: bool = False,
         timeout: float | None = None,
     ) -> int:
         """Create a log and return its id. With 0 HAKeeper chooses the id, and the
@@ -89,8 +91,12 @@ class HakeeperClient:
 
         Raises ShardExists, NotEnoughStores; after UnknownOutcome ask `shard_info`. With a
         `request_id` of your own, which nobody uses for another log, call again after
-        UnknownOutcome: the same request makes one log, whoever answers. Such a request, a policy
-        and labels need cluster version 2, else NotReady.
+        UnknownOutcome: the same request makes one log, whoever answers. Such a request, a policy,
+        labels and witnesses need cluster version 2, else NotReady.
+
+        `witnesses`: so many of the replicas, fewer than half, vote and store no records. Then an
+        acknowledged append may be on the disk of one store only, so guarantee G1 does not hold for
+        the log, and `waive_g1` has to be said with it.
         """
         request = hakeeper_pb2.CreateShardRequest(
             shard_id=shard_id,
@@ -99,6 +105,8 @@ class HakeeperClient:
             policy=policy,
             labels=labels,
             request_id=request_id,
+            witnesses=witnesses,
+            waive_g1=waive_g1,
         )
         rpc = replace(CREATE_SHARD, idempotent=True) if request_id else CREATE_SHARD
         return (await self._caller.call(None, rpc, request, timeout)).shard_id

@@ -214,6 +214,8 @@ class Router:
             replica.client_address
             for replica in info.replicas
             if replica.reported and self._zone and _is_in(replica.zone, self._zone)
+            # A witness has no records to read.
+            if replica.role != "witness"
         ]
         # Clients of one zone share its replicas.
         route.near = tuple(random.sample(near, len(near)))

@@ -71,6 +71,10 @@ HAKEEPER_LOG_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of applied entries of shard 0 kept before it compacts itself: heartbeats of large stores
 are large."""
 
+WITNESS_ENTRIES_MAX: Final = 20_000
+"""Entries of a witness's log, at 64 bytes each, that a visit leaves: what a member that was away
+for some seconds has to hear again comes from the leader, so a witness needs none of them."""
+
 # --- HAKeeper's shell -----------------------------------------------------------------------------
 
 HEARTBEAT_TIMEOUT_S: Final = 3.0

@@ -179,8 +179,10 @@ def members_text(members: Membership) -> str:
     def named(replicas: Sequence[ReplicaId]) -> str:
         return ", ".join(f"{one} on {stores.get(one, '?')}" for one in replicas)
 
-    roles = [("voters", members.voters), ("leaving", members.outgoing)]
-    roles.append(("learners", members.learners))
+    roles: list[tuple[str, Sequence[ReplicaId]]]
+    roles = [("voters", members.full_voters), ("leaving", members.outgoing)]
+    witnesses = [one for one in members.witnesses if members.contains(one)]
+    roles += [("learners", members.learners), ("witnesses", witnesses)]
     return "; ".join(f"{role} {named(found)}" for role, found in roles if found)
 
 

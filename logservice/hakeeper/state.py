@@ -221,6 +221,8 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     """The index of the entry that last changed its row of the directory; see `marks`."""
     unstuck_tick: int = 0
     """When a replica that applied nothing was last moved away; see `stuck`."""
+    witnesses: int = 0
+    """How many of the wanted replicas store no records; it never changes."""
 
     @property
     def members(self) -> Membership:
@@ -293,7 +295,7 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True):
     replica to remove. store and incarnation: where `replica` is or shall be. command and target:
     what was last queued, and for which store. failures: how often `replica` could not be started.
     wish: the one-time wish that it is for. cancelled: a person gave it up. promotes: `replica` was
-    a standing learner.
+    a standing learner. witness: `replica` stores no records.
     """
 
     id: int
@@ -315,6 +317,7 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True):
     wish: int = 0
     cancelled: bool = False
     promotes: bool = False
+    witness: bool = False
 
 
 class Wish(Struct, array_like=True, forbid_unknown_fields=True):

@@ -30,6 +30,7 @@ class ReplicaInfo:
     `max_records_per_s`: the limits of the log, 0 for none; `appends_delayed`: the appends that
     waited, or were refused, for them (`replica.pace`). `requested_lsn`: how far truncation was
     asked for. `service_holds`: on the leader, the holds for services (`service_hold`) with LSNs.
+    `witness`: it holds no records (`rsm.witness`), and the `lsn` fields are 0.
     """
 
     shard: ShardId
@@ -60,3 +61,4 @@ class ReplicaInfo:
     appends_delayed: int = 0
     requested_lsn: Lsn = Lsn(0)
     service_holds: tuple[tuple[str, Lsn], ...] = ()
+    witness: bool = False

@@ -7,7 +7,7 @@ who led which term, every membership that came to be. It only grows.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
@@ -22,11 +22,24 @@ class EntryFacts(NamedTuple):
     lsn: int
     record_count: int
     digest: int
+    """Of the payload; UNKNOWN where only a witness has the entry."""
+
+    def agrees(self, other: EntryFacts) -> bool:
+        """Whether both may be facts of one entry."""
+        alike = UNKNOWN in (self.digest, other.digest) or self.digest == other.digest
+        return alike and self[:3] == other[:3]
 
 
-def facts_of(entry: Entry) -> EntryFacts:
-    """The facts of an entry."""
-    return EntryFacts(entry.kind, entry.lsn, entry.record_count, crc32(entry.payload))
+UNKNOWN: Final = -1
+
+
+def facts_of(entry: Entry, *, witness: bool = False) -> EntryFacts:
+    """The facts of an entry in the log of a full replica or of a witness, which has no payloads but
+    those of membership changes.
+    """
+    known = entry.kind is EntryKind.CONFIG or not witness
+    digest = crc32(entry.payload) if known else UNKNOWN
+    return EntryFacts(entry.kind, entry.lsn, entry.record_count, digest)
 
 
 @dataclass(slots=True)

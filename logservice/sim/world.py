@@ -552,7 +552,7 @@ class World:
             return
         for shard, history in self._kept_histories():
             for store, replica in self._members(shard):
-                if store is self._home:
+                if store is self._home or replica.witness:
                     continue
                 members = replica.raft.membership
                 if replica.replica_id in (*members.voters, *members.learners):
@@ -581,6 +581,12 @@ class World:
         for log in self._administrator.lasting() if self._administrator is not None else ():
             for problem in log.broken():
                 self.violate("closed-log", f"shard {log.shard}: {problem}")
+            for store, replica in self._members(log.shard):
+                members = replica.raft.membership
+                found = len(members.voters) - len(members.full_voters)
+                if replica.ready_to_lead and found != log.witnesses:
+                    said = f"{found} witnesses, created with {log.witnesses}"
+                    self.violate("witnesses", f"shard {log.shard} led by {store.store_id}: {said}")
 
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:
         assert store.parts is not None

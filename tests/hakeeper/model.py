@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.config_change import ChangeKind
+from logservice.config_change import OF_WITNESSES, ChangeKind
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId, encode_command
 from logservice.hakeeper.commands import proposals, replies
@@ -348,8 +348,9 @@ class Model:
                 continue
             if oracle.membership.joint and self.now >= oracle.leave_at:
                 self._enter(shard, oracle, oracle.membership, "leave", outgoing=())
-            if oracle.leader not in up or oracle.leader not in oracle.membership.voters:
-                oracle.leader = min(up & set(oracle.membership.voters))
+            full = set(oracle.membership.full_voters)
+            if oracle.leader not in up & full:
+                oracle.leader = min(up & full)
                 oracle.term += 1
             oracle.last += 3
             for member in oracle.membership.members:
@@ -378,6 +379,7 @@ class Model:
             "learners": base.learners,
             "removed": base.removed,
             "members": base.members,
+            "witnesses": base.witnesses,
         }
         values |= fields
         kept = {*values["voters"], *values["outgoing"], *values["learners"]}
@@ -388,6 +390,7 @@ class Model:
             outgoing=values["outgoing"],
             learners=values["learners"],
             removed=tuple(sorted({*values["removed"], *gone})),
+            witnesses=values["witnesses"],
             auto_leave=bool(values["outgoing"]),
             change_epoch=Index(oracle.last),
             members=members,
@@ -409,11 +412,16 @@ class Model:
             return CommandResult(0, Reason.STALE_EPOCH.value)
         before = self.tolerance(command.shard)
         voters = voters_after(old, command)
-        learners = set(old.learners)
+        learners, witnesses = set(old.learners), set(old.witnesses)
         members = {member.replica_id: member for member in old.members}
         for step in command.steps:
             assert step.replica not in old.removed, "a removed replica id came back"
-            if step.kind is ChangeKind.ADD_LEARNER:
+            if step.kind is not ChangeKind.REMOVE and old.contains(step.replica):
+                as_before = (step.kind in OF_WITNESSES) is (step.replica in old.witnesses)
+                assert as_before, "a witness and a full replica never become each other"
+            if step.kind in OF_WITNESSES:
+                witnesses.add(step.replica)
+            if step.kind in (ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS_LEARNER):
                 learners.add(step.replica)
             else:
                 learners.discard(step.replica)
@@ -429,8 +437,10 @@ class Model:
             voters=voters,
             outgoing=old.voters if joint else (),
             learners=tuple(sorted(learners)),
+            witnesses=tuple(sorted(witnesses)),
             members=tuple(members[replica] for replica in sorted(members)),
         )
+        assert 2 * len(witnesses & set(voters)) < len(voters), "INV-HK-WITNESS"
         oracle.leave_at = self.now + 2
         after = self._tolerance(Membership(voters=voters), command.shard)
         # HAKeeper could not know what happened after the reports that its decision rests on.
@@ -556,6 +566,7 @@ class Model:
         else:
             assert isinstance(command, TransferLeader)
             oracle = self.shards[command.shard]
+            assert command.target not in oracle.membership.witnesses, "a witness never leads"
             if type(command) not in self.deaf and command.target in self.running(command.shard):
                 oracle.leader, oracle.term = command.target, oracle.term + 1
         reason = problem.reason if problem is not None else ""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import LearnersIn, Policy, ZoneRule
@@ -17,6 +20,7 @@ from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaRepor
 from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import (
+    BRINGS_VOTER,
     Operator,
     Repair,
     ShardState,
@@ -71,7 +75,34 @@ def random_state(dice: random.Random, version: int = 1) -> State:
         _operator(dice, state)
     if version > 1:
         _wish_learners(dice, state)
+        _make_witnesses(dice, state)
     return state
+
+
+def _make_witnesses(dice: random.Random, state: State) -> None:
+    """Some logs have witnesses, as many as they should or not, and operators bring further ones."""
+    for shard in state.shards.values():
+        if shard.shard == HAKEEPER_SHARD or not shard.membership or dice.random() < 0.6:
+            continue
+        shard.witnesses = dice.choice([1, 1, 2])
+        members = shard.members
+        most = min(shard.witnesses, (len(members.voters) - 1) // 2)
+        witnesses = dice.sample(members.voters, dice.randrange(most + 1))
+        if members.joint or not witnesses:
+            continue
+        old, shard.membership = (
+            shard.membership,
+            replace(members, witnesses=tuple(sorted(witnesses))).encode(),
+        )
+        for store in state.stores.values():
+            report = store.replicas.get(shard.shard)
+            if report is not None and report.membership == old:
+                store.replicas[shard.shard] = msgspec.structs.replace(
+                    report, membership=shard.membership
+                )
+    for operator in state.operators.values():
+        members = state.shards[operator.shard].members
+        operator.witness = operator.kind in BRINGS_VOTER and operator.old in members.witnesses
 
 
 def _wish_learners(dice: random.Random, state: State) -> None:

@@ -11,10 +11,11 @@ from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.store_commands import StartReplica
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import ShardState
-from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied
-from tests.hakeeper.model import Copy, Model, rejected
+from logservice.versions import KNOWN
+from tests.hakeeper.model import Copy, Model, ShardOracle, rejected
 
 
 def create(model: Model, shard: int = 0, name: str = "", replicas: int = 0) -> object:
@@ -148,6 +149,35 @@ def test_after_a_failed_bootstrap_a_person_can_try_again() -> None:
     outcome = model.propose(proposals.SetPhase(Phase.COMMANDS_RECEIVED))
     assert outcome == Applied(data=b"commands_received")
     model.run_until(lambda: model.state.phase is Phase.RUNNING, 100)
+
+
+def test_a_log_of_which_more_replicas_are_wanted_meanwhile_does_not_stop_the_first_start() -> None:
+    """Seed 16000064: three of five wanted replicas were there, one of them for ever without its
+    data. Two are a majority of those that there are, and without the end of the first start nothing
+    is repaired.
+    """
+    model = Model(5, versions=KNOWN)
+    members = [
+        Member(ReplicaId(n), store.name, store.incarnation)
+        for n, store in enumerate(list(model.stores.values())[:3], 1)
+    ]
+    membership = initial_membership(members)
+    model.shards[HAKEEPER_SHARD] = ShardOracle(membership)
+    for member in members:
+        copies = model.stores[member.store_id].copies
+        copies[HAKEEPER_SHARD] = Copy(member.replica_id, 1, membership)
+    spec = (proposals.ShardSpec("a", 3),)
+    model.propose(proposals.InitialCluster("c", membership.encode(), spec, 3, 100))
+    model.run_until(lambda: model.state.phase is Phase.COMMANDS_RECEIVED, 100)
+    one = model.state.shards[ShardId(1)]
+    victim = one.members.members[0].store_id
+    model.stores[victim].refuses.add(ShardId(1))
+    assert isinstance(model.propose(proposals.ChangeShard(ShardId(1), replicas=5)), Applied)
+    model.run(100)
+    assert model.state.phase is Phase.RUNNING
+    model.stores[victim].refuses.clear()
+    model.run(600)
+    assert len(model.shards[ShardId(1)].membership.voters) == 5
 
 
 def test_phases_change_only_as_listed() -> None:

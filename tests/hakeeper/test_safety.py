@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from logservice import bounds
-from logservice.config_change import ChangeKind
+from logservice.config_change import OF_WITNESSES, ChangeKind
 from logservice.hakeeper import state
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.store_commands import (
@@ -41,13 +41,16 @@ def up(here: State, shard: ShardState) -> set[ReplicaId]:
     return found
 
 
+_VOTES = (ChangeKind.ADD_VOTER, ChangeKind.ADD_WITNESS)
+
+
 def spare_votes(voters: set[ReplicaId], living: set[ReplicaId]) -> int:
     return len(voters & living) - (len(voters) // 2 + 1)
 
 
 def swapped_in_place(shard: ShardState, command: ChangeMembership, living: set[ReplicaId]) -> bool:
     """Whether an empty voter comes in the same step in which a dead one of its store goes."""
-    coming = [step for step in command.steps if step.kind is ChangeKind.ADD_VOTER]
+    coming = [step for step in command.steps if step.kind in _VOTES]
     going = [step.replica for step in command.steps if step.kind is ChangeKind.REMOVE]
     stores = {one.replica_id: one.store_id for one in shard.members.members}
     return (
@@ -63,15 +66,20 @@ def judge_change(here: State, command: ChangeMembership) -> None:
     assert not members.joint
     assert command.expected_epoch == members.change_epoch
     voters = set(members.voters)
-    after = set(voters)
+    after, witnesses = set(voters), set(members.witnesses)
     for step in command.steps:
         assert step.replica not in members.removed
-        if step.kind is ChangeKind.ADD_VOTER:
+        if step.kind is not ChangeKind.REMOVE and members.contains(step.replica):
+            assert (step.kind in OF_WITNESSES) is (step.replica in members.witnesses)
+        if step.kind in OF_WITNESSES:
+            assert shard.witnesses, "a witness of a log that was created without"
+            witnesses.add(step.replica)
+        if step.kind in _VOTES:
             after.add(step.replica)
         elif step.kind is ChangeKind.REMOVE:
             after.discard(step.replica)
         else:
-            assert step.kind is ChangeKind.ADD_LEARNER
+            assert step.kind in (ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS_LEARNER)
             assert step.replica not in voters
             here_already = {
                 one.store_id for one in members.members if members.contains(one.replica_id)
@@ -81,6 +89,7 @@ def judge_change(here: State, command: ChangeMembership) -> None:
     assert after
     assert spare_votes(after, living) >= spare_votes(voters, living), command
     if after != voters:
+        assert 2 * len(after & witnesses) < len(after), "INV-HK-WITNESS"
         arriving = after - voters
         assert len(arriving) <= 1
         assert arriving <= living or swapped_in_place(shard, command, living)
@@ -105,7 +114,7 @@ def judge(here: State) -> Counter[str]:
                 assert older or command.replica in members.removed
             elif isinstance(command, TransferLeader):
                 shard = here.shards[command.shard]
-                assert command.target in shard.members.voters
+                assert command.target in shard.members.full_voters
                 assert command.target in up(here, shard), "a leader that is not there"
             else:
                 assert isinstance(command, StartReplica)

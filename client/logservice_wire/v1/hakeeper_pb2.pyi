@@ -213,7 +213,7 @@ class ReplicaInfo(_message.Message):
     def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., role: _Optional[str] = ..., reported: bool = ..., leader: bool = ..., applied_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., incarnation: _Optional[int] = ..., zone: _Optional[str] = ..., client_address: _Optional[str] = ...) -> None: ...
 
 class ShardInfo(_message.Message):
-    __slots__ = ("shard_id", "name", "wanted_replicas", "replicas", "leader_store", "leader_address", "term", "membership_epoch", "joint", "client_addresses", "state", "labels", "policy", "revision", "closed_index", "end_lsn", "holds", "held_by", "leader_wish_store", "leader_wish_ticks", "leader_wish_reason", "directory_index", "directory_age_ms")
+    __slots__ = ("shard_id", "name", "wanted_replicas", "replicas", "leader_store", "leader_address", "term", "membership_epoch", "joint", "client_addresses", "state", "labels", "policy", "revision", "closed_index", "end_lsn", "holds", "held_by", "leader_wish_store", "leader_wish_ticks", "leader_wish_reason", "directory_index", "directory_age_ms", "witnesses")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +244,7 @@ class ShardInfo(_message.Message):
     LEADER_WISH_REASON_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_INDEX_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     wanted_replicas: int
@@ -267,7 +268,8 @@ class ShardInfo(_message.Message):
     leader_wish_reason: str
     directory_index: int
     directory_age_ms: int
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: bool = ..., client_addresses: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., revision: _Optional[int] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., holds: _Optional[int] = ..., held_by: _Optional[_Iterable[str]] = ..., leader_wish_store: _Optional[str] = ..., leader_wish_ticks: _Optional[int] = ..., leader_wish_reason: _Optional[str] = ..., directory_index: _Optional[int] = ..., directory_age_ms: _Optional[int] = ...) -> None: ...
+    witnesses: int
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: bool = ..., client_addresses: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., revision: _Optional[int] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., holds: _Optional[int] = ..., held_by: _Optional[_Iterable[str]] = ..., leader_wish_store: _Optional[str] = ..., leader_wish_ticks: _Optional[int] = ..., leader_wish_reason: _Optional[str] = ..., directory_index: _Optional[int] = ..., directory_age_ms: _Optional[int] = ..., witnesses: _Optional[int] = ...) -> None: ...
 
 class ShardPolicy(_message.Message):
     __slots__ = ("zone_rule", "leader_zone", "protected", "learners", "max_bytes_per_s", "max_records_per_s", "weight")
@@ -580,7 +582,7 @@ class AllocateIdsResponse(_message.Message):
     def __init__(self, first: _Optional[int] = ...) -> None: ...
 
 class CreateShardRequest(_message.Message):
-    __slots__ = ("shard_id", "name", "replicas", "request_id", "policy", "labels")
+    __slots__ = ("shard_id", "name", "replicas", "request_id", "policy", "labels", "witnesses", "waive_g1")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -594,13 +596,17 @@ class CreateShardRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    WITNESSES_FIELD_NUMBER: _ClassVar[int]
+    WAIVE_G1_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     replicas: int
     request_id: str
     policy: ShardPolicy
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., replicas: _Optional[int] = ..., request_id: _Optional[str] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    witnesses: int
+    waive_g1: bool
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., replicas: _Optional[int] = ..., request_id: _Optional[str] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., witnesses: _Optional[int] = ..., waive_g1: bool = ...) -> None: ...
 
 class CreateShardResponse(_message.Message):
     __slots__ = ("shard_id",)

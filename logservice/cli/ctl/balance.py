@@ -44,7 +44,7 @@ def zone_rows(state: hakeeper_pb2.ClusterState) -> list[dict[str, object]]:
     leaders: Counter[str] = Counter()
     needed: Counter[str] = Counter()
     for shard in state.shards:
-        voters = Counter(one.zone for one in shard.replicas if one.role == "voter")
+        voters = Counter(one.zone for one in shard.replicas if one.role != "learner")
         replicas.update(one.zone for one in shard.replicas)
         needed.update(zone for zone, here in voters.items() if 2 * here > voters.total())
         if shard.leader_store in zone_of:

@@ -119,6 +119,16 @@ def shard() -> None:
 @click.option(
     "--request-id", default="", help="Say the same one again after an unknown outcome: one log."
 )
+@click.option(
+    "--witnesses",
+    type=click.IntRange(min=0),
+    help="So many of the replicas vote and store no records; needs --waive-g1.",
+)
+@click.option(
+    "--waive-g1",
+    is_flag=True,
+    help="An acknowledged append may be on one store's disk only. If that is lost, so is it.",
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait until it accepts appends.")
 @output_option
 @pass_session
@@ -130,6 +140,8 @@ def create(
     replicas: int | None,
     labels: dict[str, str],
     request_id: str,
+    witnesses: int | None,
+    waive_g1: bool,
     no_wait: bool,
     form: str,
     **wanted: object,
@@ -145,6 +157,8 @@ def create(
             policy=policy,
             labels=labels,
             request_id=request_id,
+            witnesses=witnesses or 0,
+            waive_g1=waive_g1,
             timeout=session.timeout_s,
         )
         if not no_wait:
@@ -332,6 +346,7 @@ def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
         "name": found.name,
         "state": found.state,
         "wanted_replicas": found.wanted_replicas,
+        "witnesses": found.witnesses or None,
         "replicas": [
             f"{one.store_id} ({one.role}{', leader' if one.leader else ''})"
             for one in found.replicas

@@ -129,7 +129,7 @@ def _shard(row: ShardRow) -> Row:
         "leader": row.leader_store or None,
         "term": row.term,
         "replicas": [
-            item.store if item.role != "learner" else f"{item.store} (learner)"
+            item.store if item.role in ("", "voter") else f"{item.store} ({item.role})"
             for item in row.replicas
         ],
         "wanted": row.wanted,

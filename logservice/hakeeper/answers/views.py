@@ -24,6 +24,7 @@ from logservice.hakeeper.stores.health import Health, health, leader_report, rep
 from logservice.hakeeper.stores.services import expires_in_ticks
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.membership import Membership
 from logservice.same_names import copied
 
 
@@ -119,10 +120,11 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class ShardView:
-    """One shard. `client_addresses`: those of the members' stores, the leader's first and the lost
-    ones last. `membership`: the encoded membership, which has what the rows leave out; only the
-    answer about one shard has it. `state`: one of the values of `Life`. `closed_index`, `end_lsn`:
-    of a closed log. `held_by`: of a deleted log, the stores that still have a replica.
+    """One shard. `client_addresses`: those of the stores of members that hold records, the leader's
+    first and the lost ones last. `membership`: the encoded membership, which has what the rows
+    leave out; only the answer about one shard has it. `state`: one of the values of `Life`.
+    `closed_index`, `end_lsn`: of a closed log. `held_by`: of a deleted log, the stores that still
+    have a replica.
     """
 
     shard_id: ShardId
@@ -155,6 +157,8 @@ class ShardView:
     max_bytes_per_s: int = 0
     max_records_per_s: int = 0
     weight: int = 0
+    witnesses: int = 0
+    """How many of the wanted replicas store no records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +456,7 @@ def shard_view(state: State, shard: ShardState) -> ShardView:
     addresses = [
         state.stores[replica.store_id].client_address
         for replica in order
-        if replica.store_id in state.stores
+        if replica.store_id in state.stores and replica.role != "witness"
     ]
     return ShardView(
         shard.shard,
@@ -482,6 +486,7 @@ def shard_view(state: State, shard: ShardState) -> ShardView:
         max_bytes_per_s=shard.policy.max_bytes_per_s,
         max_records_per_s=shard.policy.max_records_per_s,
         weight=shard.policy.weight,
+        witnesses=shard.witnesses,
     )
 
 
@@ -512,7 +517,7 @@ def _replica_view(
         replica,
         member.store_id,
         member.incarnation,
-        "voter" if replica in members.voters or replica in members.outgoing else "learner",
+        role_of(members, replica),
         report is not None,
         replica == leader,
         found.value,
@@ -522,6 +527,13 @@ def _replica_view(
         zone_of(store) if store is not None else NO_ZONE,
         store.client_address if store is not None else "",
     )
+
+
+def role_of(members: Membership, replica: ReplicaId) -> str:
+    """What a member is, for people and clients: voter, witness or learner."""
+    if replica not in members.voters and replica not in members.outgoing:
+        return "learner"
+    return "witness" if replica in members.witnesses else "voter"
 
 
 def _operator_view(state: State, operator: Operator) -> OperatorView:

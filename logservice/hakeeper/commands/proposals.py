@@ -239,7 +239,8 @@ class ServiceHeartbeat(
 class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):
     """A new log shard. With `shard` 0 HAKeeper chooses the id, with an empty `name` it is called
     ``shard-<id>``, and with `replicas` 0 it gets the default number. When the same `owner` repeats
-    a non-empty `request_id`, it gets the same log.
+    a non-empty `request_id`, it gets the same log. `witnesses`: so many of the replicas store no
+    records (`rsm.witness`).
     """
 
     shard: Shard
@@ -249,6 +250,7 @@ class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unk
     owner: Owner = ""
     policy: Policy = Policy()
     labels: Labels = {}
+    witnesses: Wanted = 0
 
 
 class ChangeShard(

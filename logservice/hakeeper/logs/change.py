@@ -88,6 +88,9 @@ def _refusal(state: State, shard: ShardState, proposal: ChangeShard) -> Rejected
     if proposal.revision not in (None, shard.revision):
         return Rejected(Reason.STALE_EPOCH, {"epoch": str(shard.revision)})
     problem = wish_problem(proposal.replicas, proposal.labels, proposal.policy)
+    if shard.witnesses and proposal.replicas not in (0, shard.wanted):
+        kept = "a log with witnesses keeps its number of replicas"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "replicas", "why": kept})
     if shard.shard == HAKEEPER_SHARD and proposal.policy is not None and proposal.policy.learners:
         problem = "learners"
     if shard.shard == HAKEEPER_SHARD and (proposal.name or proposal.labels is not None):

@@ -54,5 +54,12 @@ def _key(proposal: CreateShard) -> str:
 
 
 def _wish(proposal: CreateShard) -> bytes:
-    wish = (proposal.shard, proposal.name, proposal.replicas, proposal.policy, proposal.labels)
+    wish = (
+        proposal.shard,
+        proposal.name,
+        proposal.replicas,
+        proposal.policy,
+        proposal.labels,
+        proposal.witnesses,
+    )
     return hashlib.blake2b(_encoder.encode(wish), digest_size=_WISH_BYTES).digest()

@@ -147,6 +147,8 @@ class Balance:
         for member in _voters(shard):
             if self._leaving[member.store_id] >= bounds.HAKEEPER_MOVES_PER_STORE_MAX:
                 continue
+            if member.replica_id in shard.members.witnesses:
+                continue
             site = self._placement.site(shard, member.store_id)
             source = self._placement.zone(member.store_id)
             for learner in there:

@@ -33,6 +33,7 @@ from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores import cluster_version, limits
 from logservice.hakeeper.stores.health import Health, healths, leader_report, majority
 from logservice.hakeeper.stores.holdings import touch
+from logservice.hakeeper.stores.zones import is_in, zone_of
 from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.invariants import invariant
@@ -45,11 +46,15 @@ Place = tuple[StoreId, Incarnation]
 """A store, and the data directory in it."""
 
 
-def initial_membership(members: Sequence[Member]) -> Membership:
-    """The membership a shard is born with: all voters, change epoch 1."""
+def initial_membership(members: Sequence[Member], witnesses: int = 0) -> Membership:
+    """The membership a shard is born with: all voters, change epoch 1. The last ones are
+    `witnesses`.
+    """
     ordered = tuple(sorted(members, key=lambda member: member.replica_id))
+    voters = tuple(member.replica_id for member in ordered)
     return Membership(
-        voters=tuple(member.replica_id for member in ordered),
+        voters=voters,
+        witnesses=voters[len(voters) - witnesses :],
         change_epoch=FIRST_EPOCH,
         members=ordered,
     )
@@ -132,7 +137,11 @@ def apply_create(state: State, proposal: CreateShard) -> Outcome:
         state.tick,
         policy=proposal.policy,
         labels=dict(sorted(proposal.labels.items())),
+        witnesses=proposal.witnesses,
     )
+    if shard.witnesses and not 2 * shard.witnesses < shard.wanted:
+        why = f"fewer than half of {shard.wanted} replicas"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "witnesses", "why": why})
     refused = limits.refusal(state, shard_id, shard.policy)
     if refused is not None:
         return refused
@@ -144,6 +153,11 @@ def apply_create(state: State, proposal: CreateShard) -> Outcome:
             {"wanted": str(shard.wanted), "available": str(len(stores))},
         )
     state.shards[shard_id] = shard
+    # The witnesses come last: the better places, and those where the leader shall be, are for
+    # replicas that store records.
+    home = shard.policy.leader_zone
+    if home and shard.witnesses:
+        stores = sorted(stores, key=lambda store: not is_in(zone_of(store), home))
     _place(state, shard, [(store.store, placement.directory(store)) for store in stores])
     remember(state, proposal, shard_id)
     limits.changed(state, Policy(), shard)
@@ -199,7 +213,9 @@ def _first_places(state: State) -> tuple[str, list[tuple[ShardState, Sequence[Pl
 def judge(state: State) -> str:
     """Find out whether the first start has succeeded or failed. The answer says what is missing.
 
-    Success counts replicas that are *running* and a leader, not what a membership lists.
+    Success counts replicas that are *running* and a leader, not what a membership lists. It counts
+    them against the voters that there are: a person may want more of a log already, and those come
+    only once the cluster runs (seed 16000064).
     """
     for shard in state.sorted_shards():
         if shard.deleting_tick:
@@ -209,12 +225,13 @@ def judge(state: State) -> str:
             for replica, found in healths(state, shard).items()
             if replica in shard.members.voters or state.cluster_version < 2
         )
-        if up >= majority(shard.wanted) and leader_report(state, shard) is not None:
+        voters = len(shard.members.voters) if state.cluster_version >= 2 else shard.wanted
+        if up >= majority(voters) and leader_report(state, shard) is not None:
             continue
         late = state.phase_tick + bounds.HAKEEPER_BOOTSTRAP_TICKS_MAX < state.tick
         if late and state.phase is Phase.COMMANDS_RECEIVED:
             set_phase(state, Phase.BOOTSTRAP_FAILED)
-        return f"bootstrap: shard {shard.shard} has {up} of {shard.wanted} replicas up or no leader"
+        return f"bootstrap: shard {shard.shard} has {up} of {voters} replicas up or no leader"
     set_phase(state, Phase.RUNNING)
     return ""
 
@@ -236,7 +253,7 @@ def _unused_shard_id(state: State) -> ShardId:
 
 def _place(state: State, shard: ShardState, places: Sequence[Place]) -> None:
     members = [Member(allocate_replica_id(state), *place) for place in places]
-    _bear(shard, initial_membership(members))
+    _bear(shard, initial_membership(members, shard.witnesses))
     shard.created_tick = state.tick
     touch(state, shard.shard)
     mark(state, shard)

@@ -196,6 +196,7 @@ class Checkers:
         wish: int = 0,
         *,
         promotes: bool = False,
+        witness: bool = False,
     ) -> None:
         operator = Operator(
             self.state.next_operator_id,
@@ -209,6 +210,7 @@ class Checkers:
             cause=cause,
             wish=wish,
             promotes=promotes,
+            witness=witness,
         )
         self.state.next_operator_id += 1
         self.state.operators[operator.id] = operator
@@ -333,8 +335,11 @@ class Checkers:
         """Begin to make a voter of a standing learner that keeps up; False when there is none.
 
         No other store could take the voter, so the learner is in its place: a log can do without a
-        read replica, and not without a voter.
+        read replica, and not without a voter. A witness's place is not for it: the log would have
+        more records to keep in step than it was created with, and one voter less that costs little.
         """
+        if brings_witness(shard, old):
+            return False
         found = learners.standing(self.state, shard)
         good = keeping_up(self.state, shard) if found else frozenset()
         for member in found:
@@ -378,7 +383,8 @@ class Checkers:
         incarnation = self.placement.directory(store)
         self.placement.take(shard.shard, store.store, incarnation)
         new = allocate_replica_id(self.state)
-        self._begin(kind, shard, new, old, store.store, incarnation, cause, wish)
+        witness = kind is not Repair.LEARN and brings_witness(shard, old)
+        self._begin(kind, shard, new, old, store.store, incarnation, cause, wish, witness=witness)
         return True
 
     def room(self, shard: ShardState) -> bool:
@@ -509,6 +515,16 @@ def most_changes(state: State) -> int:
         return bounds.HAKEEPER_OPERATORS_MAX
     live = sum(not silent(state, store.last_tick) for store in state.stores.values())
     return max(bounds.HAKEEPER_OPERATORS_MAX, min(live, bounds.HAKEEPER_CHANGES_MAX))
+
+
+def brings_witness(shard: ShardState, old: ReplicaId) -> bool:
+    """Whether the voter that takes the place of `old`, or comes beside all others when that is
+    NO_REPLICA, is to be a witness. Replicas that store records are brought first.
+    """
+    members = shard.members
+    if old != NO_REPLICA:
+        return old in members.witnesses
+    return len(members.full_voters) >= shard.wanted - shard.witnesses
 
 
 def _home(shard: ShardState, replica: ReplicaId) -> StoreId | None:

@@ -42,5 +42,6 @@ def _bring_home(checkers: Checkers, shard: ShardState, store: StoreId) -> None:
         return
     if not standing.takes_leaders(state, store) or shard.members.joint:
         return
-    if voter.replica_id in keeping_up(state, shard) - stuck_members(state, shard):
+    good = keeping_up(state, shard) - stuck_members(state, shard)
+    if voter.replica_id in good & set(shard.members.full_voters):
         checkers.lead(shard, voter.replica_id, Cause.WISH)

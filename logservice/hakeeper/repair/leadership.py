@@ -226,7 +226,7 @@ class Leadership:
             store = live_store(self._state, member.store_id)
             if store is None or leader is None or member.replica_id == leader[1].replica:
                 continue
-            if member.replica_id not in good or member.replica_id not in shard.members.voters:
+            if member.replica_id not in good or member.replica_id not in shard.members.full_voters:
                 continue
             if store.store in self._fit:
                 yield member.replica_id, store

@@ -30,7 +30,8 @@ removed again. The race between a swap under way and that removal is decided by 
 them wins, the other changes nothing, and the next plan sees which.
 
 A REPLACE, ADD or MOVE may bring a learner that stood there before (`promotes`). It stays when it is
-given up.
+given up. One that brings a witness goes the same way, with a learner that stores no records
+(`rsm.witness`).
 
 The swap waits until a majority of the new configuration, the new replica included, is recently
 active and caught up by the leader's fresh report. A voter that is well is removed only while there
@@ -140,7 +141,8 @@ def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
             return Finish("the learner is gone")
         if _in_place(members, operator):
             return _plan_in_place(state, shard, operator)
-        addition = Step(ChangeKind.ADD_LEARNER, new, operator.store, operator.incarnation)
+        kind = ChangeKind.ADD_WITNESS_LEARNER if operator.witness else ChangeKind.ADD_LEARNER
+        addition = Step(kind, new, operator.store, operator.incarnation)
         return _change(state, shard, "add the learner", addition)
     if reason and operator.promotes:
         return Finish(reason)
@@ -158,7 +160,7 @@ def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
         handed_over = _hand_over(state, shard, leaving)
         if handed_over is not None:
             return handed_over
-    steps = [Step(ChangeKind.ADD_VOTER, new, operator.store, operator.incarnation)]
+    steps = [_vote(operator)]
     if leaving != NO_REPLICA:
         steps.append(Step(ChangeKind.REMOVE, leaving))
     return _change(state, shard, "swap" if leaving else "promote", *steps)
@@ -208,9 +210,15 @@ def _plan_in_place(state: State, shard: ShardState, operator: Operator) -> Plan:
         state,
         shard,
         "swap in place",
-        Step(ChangeKind.ADD_VOTER, operator.replica, operator.store, operator.incarnation),
+        _vote(operator),
         Step(ChangeKind.REMOVE, old.replica_id),
     )
+
+
+def _vote(operator: Operator) -> Step:
+    """The step that makes a voter of the replica that the operator brings."""
+    kind = ChangeKind.ADD_WITNESS if operator.witness else ChangeKind.ADD_VOTER
+    return Step(kind, operator.replica, operator.store, operator.incarnation)
 
 
 def swap_refusal(
@@ -325,7 +333,7 @@ def best_heir(state: State, shard: ShardState, leaving: ReplicaId) -> ReplicaId:
     heirs = [
         member
         for member in shard.members.members
-        if member.replica_id in shard.members.voters
+        if member.replica_id in shard.members.full_voters
         and member.replica_id in good
         and member.replica_id != leaving
         and standing.takes_leaders(state, member.store_id)

@@ -7,14 +7,17 @@ there are more voters than wanted, one that goes may take away what the wanted n
 not need, when all of them are up.
 
 INV-HK-STANDING: HAKeeper brings no new replica to a store that takes none, except in the place of
-one that was there, and hands no leadership to a replica that is no voter, is not up, applies
-nothing, or is on a store that takes no leaders.
+one that was there, and hands no leadership to a replica that is no voter or a witness, is not up,
+applies nothing, or is on a store that takes no leaders.
 
 INV-HK-STRANDED: no voter that applies is removed from a log most of whose remaining voters apply
 nothing, as far as their stores have said (from cluster version 2 on).
 
 INV-HK-LEARNER: a learner becomes a voter only for an operator that brings exactly this replica as
 one, and no voter becomes a learner.
+
+INV-HK-WITNESS: fewer than half of the voters that a change leads to are witnesses, and none where
+the log was created without. So every majority has a replica that stores records.
 
 INV-HK-MEMBER: HAKeeper never removes the data of a replica that is in the newest known membership,
 nor anything on a store that is expired or unknown.
@@ -26,7 +29,7 @@ refusal is a flag and not a crash, because a crash at apply would stop every rep
 
 from __future__ import annotations
 
-from logservice.config_change import ChangeKind
+from logservice.config_change import OF_WITNESSES, ChangeKind
 from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
     ChangeMembership,
@@ -48,6 +51,8 @@ from logservice.hakeeper.stores.health import (
 from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import ReplicaId, StoreId
 from logservice.membership import Membership
+
+_LEARNS = (ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS_LEARNER)
 
 
 def objection(state: State, target: StoreId, command: AnyCommand) -> str:
@@ -78,9 +83,9 @@ def voters_after(members: Membership, change: ChangeMembership) -> tuple[Replica
     """The voters after the change has been made and the joint configuration has been left."""
     voters = set(members.voters)
     for step in change.steps:
-        if step.kind is ChangeKind.ADD_VOTER:
+        if step.kind in (ChangeKind.ADD_VOTER, ChangeKind.ADD_WITNESS):
             voters.add(step.replica)
-        elif step.kind in (ChangeKind.REMOVE, ChangeKind.ADD_LEARNER):
+        elif step.kind in (ChangeKind.REMOVE, *_LEARNS):
             voters.discard(step.replica)
     return tuple(sorted(voters))
 
@@ -113,6 +118,14 @@ def strands(state: State, shard: ShardState, after: tuple[ReplicaId, ...]) -> bo
     return bool(leaving) and sum(voter not in stuck for voter in after) < majority(len(after))
 
 
+def too_many_witnesses(shard: ShardState, change: ChangeMembership) -> bool:
+    """INV-HK-WITNESS, for a change that leads to other voters."""
+    coming = {step.replica for step in change.steps if step.kind in OF_WITNESSES}
+    after = voters_after(shard.members, change)
+    witnesses = (set(shard.members.witnesses) | coming) & set(after)
+    return bool(coming and not shard.witnesses) or 2 * len(witnesses) >= len(after) > 0
+
+
 def _change_objection(state: State, change: ChangeMembership) -> str:
     shard = state.shards.get(change.shard)
     if shard is None or not shard.initial:
@@ -130,6 +143,8 @@ def _change_objection(state: State, change: ChangeMembership) -> str:
         return _standing_objection(state, members, change)
     if lowers_tolerance(state, shard, after):
         return "it would lower the fault tolerance"
+    if too_many_witnesses(shard, change):
+        return "half of the voters would be witnesses"
     if strands(state, shard, after):
         return "it would leave most voters without one that applies"
     return _standing_objection(state, members, change)
@@ -138,9 +153,10 @@ def _change_objection(state: State, change: ChangeMembership) -> str:
 def _learner_objection(state: State, members: Membership, change: ChangeMembership) -> str:
     """INV-HK-LEARNER."""
     for step in change.steps:
-        if step.kind is ChangeKind.ADD_LEARNER and step.replica in members.voters:
+        if step.kind in _LEARNS and step.replica in members.voters:
             return f"replica {step.replica} is a voter"
-        promoted = step.kind is ChangeKind.ADD_VOTER and step.replica in members.learners
+        votes = step.kind in (ChangeKind.ADD_VOTER, ChangeKind.ADD_WITNESS)
+        promoted = votes and step.replica in members.learners
         if promoted and step.replica not in learners.arriving(state, change.shard):
             return f"replica {step.replica} is a learner that stands"
     return ""
@@ -167,6 +183,8 @@ def _transfer_objection(state: State, transfer: TransferLeader) -> str:
     member = shard.members.member(transfer.target)
     if member is None or transfer.target not in shard.members.voters:
         return f"replica {transfer.target} is no voter"
+    if transfer.target in shard.members.witnesses:
+        return f"replica {transfer.target} is a witness"
     if transfer.target not in alive(state, shard):
         return f"replica {transfer.target} is not up"
     if transfer.target in stuck_members(state, shard):

@@ -2,10 +2,11 @@
 
 Theory of operation. The number of replicas of a shard was lowered, or a move left one too many. One
 voter goes at a time, so that every step is checked on its own (`safety`). Who cannot help goes
-first: the shard survives no fewer failures without it. Then the one that a person names, then one
-on a store that is drained. The leader goes last, and hands its leadership over before
-(`operators`), so that writers wait for an election as rarely as possible. Among equal ones the
-store with the most replicas gets rid of one.
+first: the shard survives no fewer failures without it. Of a log with witnesses then one of those of
+which there are too many: witnesses, or replicas that store records. Then the one that a person
+names, then one on a store that is drained. The leader goes last, and hands its leadership over
+before (`operators`), so that writers wait for an election as rarely as possible. Among equal ones
+the store with the most replicas gets rid of one.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ def choose(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -
     leads = leader[1].replica if leader is not None else NO_REPLICA
     wish = standing.wished(state, shard.shard, Errand.REMOVE)
     named = wish.source if wish is not None else None
+    members = shard.members
+    full = len(members.full_voters) > shard.wanted - shard.witnesses
 
-    def order(voter: ReplicaId) -> tuple[bool, bool, bool, bool, int, ReplicaId]:
+    def order(voter: ReplicaId) -> tuple[bool, bool, bool, bool, bool, int, ReplicaId]:
         member = shard.members.member(voter)
         home = member.store_id if member is not None else StoreId("")
         store = state.stores.get(home)
         return (
             found[voter] is Health.ALIVE,
+            (voter in members.witnesses) is full,
             home != named,
             standing.takes_leaders(state, home),
             voter == leads,

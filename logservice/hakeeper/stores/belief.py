@@ -98,5 +98,7 @@ def _asked_for(state: State, shard: ShardState, report: ReplicaReport) -> bool:
         else:
             wanted = (voters, voters | {new}, (voters | {new}) - {old}, voters - {old})
         if set(after.voters) in wanted and set(after.learners) <= {*learners, new}:
-            return True
+            coming = {new} if operator.witness else set()
+            present = {member.replica_id for member in named}
+            return {*after.witnesses} & present == {*before.witnesses, *coming} & present
     return False

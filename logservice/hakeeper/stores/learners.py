@@ -57,7 +57,9 @@ def standing(state: State, shard: ShardState) -> list[Member]:
     return [
         member
         for member in members.members
-        if member.replica_id in members.learners and member.replica_id not in others
+        if member.replica_id in members.learners
+        and member.replica_id not in others
+        and member.replica_id not in members.witnesses
     ]
 
 

@@ -34,10 +34,13 @@ def apply_leader(state: State, verb: SetLeader) -> Outcome:
         state.dirty = True
         return Applied()
     store = StoreId(verb.store)
-    if store and voter_on(shard, store) is None:
+    voter = voter_on(shard, store)
+    if store and voter is None:
         if store not in state.stores:
             return wrong("store_id", named_store.no_store(state, store))
         return refused(named_store.no_voter(shard, store))
+    if voter is not None and voter.replica_id in shard.members.witnesses:
+        return refused(f"{store} has a witness of the shard, which never leads")
     if store and not standing.takes_leaders(state, store):
         return refused(f"{store} is drained")
     state.dirty = True

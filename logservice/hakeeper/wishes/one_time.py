@@ -56,6 +56,8 @@ def apply_wish(state: State, verb: WishReplica) -> Outcome:
                 return Applied(value=wish.id, duplicate=True)
             if {wish.source, wish.target} & {source, target} - {""}:
                 return refused(f"the wish {wish.id} is about a replica there, too: cancel it first")
+    if shard.witnesses and verb.errand is not Errand.MOVE:
+        return refused("a log with witnesses keeps its number of replicas")
     there = target and errands.voter_on(shard, target) is not None
     here = source and errands.voter_on(shard, source) is not None
     if source and not here and named_store.never_known(state, source):

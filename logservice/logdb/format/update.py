@@ -31,6 +31,10 @@ class Bootstrap:
     membership: Membership
     join: bool
 
+    def of_witness(self, replica: ReplicaId) -> bool:
+        """Whether `replica`, whose record this is, stores no records."""
+        return replica in self.membership.witnesses
+
 
 @value
 class Update:

@@ -21,7 +21,7 @@ from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
 from logservice.hakeeper.answers.directory import DirectoryRow
-from logservice.hakeeper.answers.views import ReplicaView, ShardView
+from logservice.hakeeper.answers.views import ReplicaView, ShardView, role_of
 from logservice.hakeeper.state import decoded
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.nodehost.agent.directory import Directory
@@ -127,7 +127,7 @@ class Lookups:
                 one.replica_id,
                 one.store_id,
                 one.incarnation,
-                "learner" if one.replica_id in members.learners else "voter",
+                role_of(members, one.replica_id),
                 reported=False,
                 leader=one.replica_id == leader,
                 health="",
@@ -150,6 +150,12 @@ class Lookups:
             0,
             members.change_epoch,
             members.joint,
-            tuple(dict.fromkeys(one.client_address for one in replicas if one.client_address)),
+            tuple(
+                dict.fromkeys(
+                    one.client_address
+                    for one in replicas
+                    if one.client_address and one.role != "witness"
+                )
+            ),
             state=row.state,
         )

@@ -48,7 +48,8 @@ async def carry_out(host: NodeHost, order: HoldOrder) -> None:
 
 
 def _command(host: NodeHost, order: HoldOrder) -> commands.Command | None:
-    if not is_service_hold(order.name) or host.replicas.info(order.shard) is None:
+    known_here = host.replicas.info(order.shard)
+    if not is_service_hold(order.name) or known_here is None or known_here.witness:
         return None
     status = host.stale_lookup(order.shard, LogStatusQuery())
     assert isinstance(status, LogStatus)

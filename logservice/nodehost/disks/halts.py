@@ -63,14 +63,23 @@ class Halts:
             del self._by_shard[shard]
 
     def repairable(self) -> list[ReplicaLog]:
-        """Logs of halted replicas that may be repaired in place, by shard."""
+        """Logs of halted replicas that may be repaired in place, by shard. A witness is not: peers
+        give records, and it keeps none. HAKeeper replaces it, and nothing has to be copied for
+        that.
+        """
         logs = [
             directory.logdb.log(*key)
             for directory in self._directories.working
             for key in directory.logdb.replicas()
             if key[0] in self._by_shard
         ]
-        found = [log for log in logs if log.fault is not None and log.fault.repairable]
+        found = [
+            log
+            for log in logs
+            if log.fault is not None
+            and log.fault.repairable
+            and not (log.bootstrap is not None and log.bootstrap.of_witness(log.replica))
+        ]
         return sorted(found, key=lambda log: (log.shard, log.replica))
 
     def repairing(self) -> set[ShardId]:

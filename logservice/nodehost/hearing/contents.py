@@ -36,7 +36,8 @@ def state_problem(snapshot: Snapshot, machine: StateMachine) -> str:
         stands = machine.check_snapshot(snapshot.state)
     except SnapshotCorrupt as error:
         return str(error)
-    if stands.applied != snapshot.index and (stands.applied or snapshot.index != _FIRST):
+    fresh = stands.applied == 0 and snapshot.index == _FIRST
+    if stands.applied not in (None, snapshot.index) and not fresh:
         return f"the state has applied {stands.applied}, the snapshot says {snapshot.index}"
     if stands.next_lsn not in (None, snapshot.next_lsn):
         return f"the state's next LSN is {stands.next_lsn}, the snapshot says {snapshot.next_lsn}"

@@ -188,7 +188,7 @@ class ComparisonAnswers:
         store does not speak for the member that asks.
         """
         replica = self._replicas.running[ShardId(message.shard)]
-        if replica.replica_id != message.replica:
+        if replica.replica_id != message.replica or replica.witness:
             raise ShardNotFound(f"replica {message.replica} is not here", shard=replica.shard)
         _check_asker(replica, peer, message)
         return replica

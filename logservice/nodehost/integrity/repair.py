@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.errors import InvalidArgument, LogServiceError, ShardNotFound
 from msgspec import Struct
 
 from logservice import bounds
@@ -258,6 +258,8 @@ class Repairer:
 
     async def _serve(self, peer: PeerIdentity, wanted: Fetch) -> Fetched:
         replica = self._replicas.running[ShardId(wanted.shard)]
+        if replica.witness:
+            raise ShardNotFound("no records are here", shard=replica.shard)
         membership = replica.raft.membership
         member = membership.member(ReplicaId(wanted.replica))
         if (

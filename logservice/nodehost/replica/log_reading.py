@@ -74,8 +74,8 @@ async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     """Runs from `lsn` on, with at least one block whatever `max_bytes` (bytes of blocks) says.
 
     Reading at tail + 1 gives an empty slice. Raises InvalidArgument (LSN 0), ShardNotFound (a shard
-    without records), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on disk does not
-    verify), NotReady (the replica stopped).
+    without records, or a witness), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on
+    disk does not verify), NotReady (the replica stopped).
     """
     steps = _reading(replica, lsn, max_bytes)
     log, executor = replica.log, replica.directory.read_executor
@@ -120,7 +120,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     """`read_log` in steps: yields each fetch that is to be run and ended before it goes on."""
     rsm = replica.log_rsm
     if rsm is None:
-        raise ShardNotFound("the shard holds no records", shard=replica.shard)
+        raise ShardNotFound("no records are here", shard=replica.shard)
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
     first_lsn, next_lsn = _readable_from(replica, lsn), rsm.state.end_lsn

@@ -88,6 +88,7 @@ from logservice.rsm import commands
 from logservice.rsm.admission import Admission
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.witness import WitnessRsm
 from logservice.service_hold import is_service_hold
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
@@ -196,7 +197,8 @@ class Replica:
         self.incarnation = directory.incarnation
         self.state_machine = state_machine
         self.log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
-        """The state machine when this is a log shard."""
+        """The state machine when this is a log shard, and no witness of it."""
+        self.witness = isinstance(state_machine, WitnessRsm)
         self._preparation = Preparation(state_machine)
         self._host = host
         self._on_halt = on_halt
@@ -282,7 +284,7 @@ class Replica:
 
         `local_only`: see `intake.Waiting`.
         """
-        if self.log_rsm is None:
+        if self.log_rsm is None and not self.witness:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         self.intake.add(future, deadline_s, append=request, local_only=local_only)
@@ -487,7 +489,7 @@ class Replica:
         closed; False when the time passed or the replica stopped.
         """
         if self.log_rsm is None:
-            raise ShardNotFound("the shard holds no records", shard=self.shard)
+            raise ShardNotFound("no records are here", shard=self.shard)
         state = self.log_rsm.state
         if state.closed_index:
             return True
@@ -785,6 +787,7 @@ class Replica:
             closed_lsn=rsm.state.closed_lsn if rsm is not None else Lsn(0),
             holds=len(rsm.state.holds) if rsm is not None else 0,
             stuck=self.applying.stuck,
+            witness=self.witness,
             max_bytes_per_s=self.pace.limits.max_bytes_per_s,
             max_records_per_s=self.pace.limits.max_records_per_s,
             appends_delayed=self.pace.delayed,

@@ -32,6 +32,7 @@ from logservice.hard_state import HardState
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.format.update import Update
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.membership import Membership
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
@@ -44,6 +45,7 @@ from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica, ReplicaHost
 from logservice.nodehost.replica.start import ReplicaStart, choose_start, first_update
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.rsm.witness import WitnessRsm
 from logservice.state_machine import StateMachine
 
 logger = logging.getLogger(__name__)
@@ -244,7 +246,7 @@ class ReplicaTable:
 
     def _run(self, shard: ShardId, replica_id: ReplicaId, directory: Directory) -> None:
         log = directory.logdb.log(shard, replica_id)
-        machine = self._state_machines(shard)
+        machine = self._machine(log)
         snapshot = choose_start(log, directory.newest_export(shard, replica_id), machine)
         hard_state = log.hard_state
         if snapshot is not None and hard_state.commit < snapshot.index:
@@ -272,6 +274,12 @@ class ReplicaTable:
         replica.set_room()
         replica.activate()
         self._host.tell(ReplicaStarted(shard, replica_id))
+
+    def _machine(self, log: ReplicaLog) -> StateMachine:
+        """INV-WITNESS-1."""
+        if log.bootstrap is not None and log.bootstrap.of_witness(log.replica):
+            return WitnessRsm()
+        return self._state_machines(log.shard)
 
     # --- what cannot be trusted -------------------------------------------------------------------
 

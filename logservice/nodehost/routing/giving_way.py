@@ -104,9 +104,8 @@ class GivingWay:
         task.add_done_callback(self._tasks.discard)
 
     async def _give_way(self, replica: Replica) -> None:
-        membership = replica.raft.membership
-        voters = [one for one in membership.voters if one not in membership.witnesses]
-        others = [one for one in sorted(voters) if one != replica.replica_id]
+        voters = sorted(replica.raft.membership.full_voters)
+        others = [one for one in voters if one != replica.replica_id]
         answers = await asyncio.gather(*(self._ask(replica, other) for other in others))
         fit = [
             (answer.applied, -other)

@@ -27,7 +27,8 @@ are behind, so that they need no snapshot. On a disk above its mark neither coun
   reason. Every early return is counted by reason.
 
 Shard 0 has no records to truncate. When its log is long it compacts itself, behind the state that
-it had at the visit before, so that followers that keep up need no snapshot there.
+it had at the visit before, so that followers that keep up need no snapshot there. A witness has no
+records either (`rsm.witness`): a long log of it is compacted behind what is applied.
 
 `run_once` may be cancelled at any point and called again: files appear whole or not at all, a
 snapshot's install is one durable record, and what is done twice changes nothing. The caller (the
@@ -56,6 +57,7 @@ from logservice.bounds import (
     TRUNCATION_ALARM_VISITS,
     TRUNCATION_KEPT_BYTES_MAX,
     TRUNCATION_REPLAY_ENTRIES_MAX,
+    WITNESS_ENTRIES_MAX,
 )
 from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation, invariant
@@ -221,6 +223,7 @@ class TruncationWorker:
         alarm_bytes: int = TRUNCATION_ALARM_BYTES,
         kept_bytes_max: int = TRUNCATION_KEPT_BYTES_MAX,
         hakeeper_entries_max: int = HAKEEPER_LOG_ENTRIES_MAX,
+        witness_entries_max: int = WITNESS_ENTRIES_MAX,
         hakeeper_bytes_max: int = HAKEEPER_LOG_BYTES_MAX,
     ) -> None:
         """`executor` runs the exports' file work and applies what is replayed; it must not be the
@@ -238,6 +241,7 @@ class TruncationWorker:
         self._replay_entries_max = replay_entries_max
         self._kept_bytes_max = kept_bytes_max
         self._hakeeper_entries_max = hakeeper_entries_max
+        self._witness_entries_max = witness_entries_max
         self._hakeeper_bytes_max = hakeeper_bytes_max
         self._running = False
         self._totals: Counter[str] = Counter()
@@ -317,7 +321,7 @@ class TruncationWorker:
         return counts[Step.EXPORTED]
 
     def _has_grown(self, info: ReplicaInfo) -> bool:
-        if info.halted or info.quiesced or info.shard == HAKEEPER_SHARD:
+        if info.halted or info.quiesced or info.witness or info.shard == HAKEEPER_SHARD:
             return False
         if not self._exports.is_read(info.shard, info.replica):
             return False  # its first visit reads them
@@ -331,6 +335,8 @@ class TruncationWorker:
             return [Step.HALTED]
         if info.shard == HAKEEPER_SHARD:
             return [await self._compact_hakeeper(info)]
+        if info.witness:
+            return [await self._compact_witness(info)]
         installed = await self._install(info)
         now = self._current(info)
         if now is None:
@@ -512,6 +518,19 @@ class TruncationWorker:
             if kept is None or kept[0] != info.replica or kept[1].index <= installed:
                 return Step.SHORT_LOG
             snapshot = kept[1]
+            await self._replicas.install_snapshot(info.shard, snapshot, Lsn(snapshot.next_lsn - 1))
+        except (LogServiceError, OSError):
+            return Step.INSTALL_FAILED
+        return Step.COMPACTED
+
+    # --- witnesses -------------------------------------------------------------------------------
+
+    async def _compact_witness(self, info: ReplicaInfo) -> Step:
+        """INV-WITNESS-3. Its state is empty, and nobody reads its log: nothing waits for either."""
+        if info.applied_index - (info.first_index - 1) <= self._witness_entries_max:
+            return Step.SHORT_LOG
+        try:
+            snapshot = self._replicas.applied_snapshot(info.shard)
             await self._replicas.install_snapshot(info.shard, snapshot, Lsn(snapshot.next_lsn - 1))
         except (LogServiceError, OSError):
             return Step.INSTALL_FAILED

@@ -177,8 +177,8 @@ def tick_leader(s: State) -> None:
 
 
 def redundancy(s: State) -> tuple[int, int]:
-    """Leader only: how many of the voters can be counted on, and how many there are (of both halves
-    of a joint membership).
+    """Leader only: how many of the voters that store records can be counted on, and how many there
+    are (of both halves of a joint membership). A witness saves nothing that was appended.
 
     A voter counts that was heard of within two election timeouts and that has, durably, all that
     was committed one to two election timeouts ago. So one that keeps up counts under any load, and
@@ -186,6 +186,7 @@ def redundancy(s: State) -> tuple[int, int]:
     """
     config = s.tracker.config
     voters = config.voters | config.outgoing if config.outgoing else config.voters
+    voters -= set(s.membership.witnesses)
     healthy = 0
     for voter in voters:
         progress = s.tracker.progress[voter]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from logservice.config_change import (
+    OF_WITNESSES,
     ChangeCorrupt,
     ChangeKind,
     ChangeStep,
@@ -32,7 +33,7 @@ from logservice.raft.state import State
 from logservice.raft.tracker.progress import Inflights, Progress
 from logservice.raft.tracker.tracker import Configuration
 
-_ADDS = (ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS)
+_ADDS = OF_WITNESSES | {ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER}
 
 
 class ChangeReason(enum.StrEnum):
@@ -89,7 +90,7 @@ def _check_step(
             if other and member.incarnation == step.incarnation:
                 return ChangeReason.OTHER_ADDRESS
     witness = replica in membership.witnesses
-    if step.kind is ChangeKind.ADD_WITNESS:
+    if step.kind in OF_WITNESSES:
         if membership.contains(replica) and not witness:
             return ChangeReason.WITNESS
     elif step.kind in _ADDS and witness:
@@ -121,11 +122,13 @@ def next_membership(
     """`membership` after the accepted `change` at `index` led to `config`."""
     present = config.all_voters | config.learners
     before = {*membership.voters, *membership.outgoing, *membership.learners}
-    added = {step.replica_id for step in change.steps if step.kind is ChangeKind.ADD_WITNESS}
+    added = {step.replica_id for step in change.steps if step.kind in OF_WITNESSES}
     changed = config.into(membership)
     return replace(
         changed,
-        witnesses=tuple(sorted((added | set(membership.witnesses)) & present)),
+        # Also those that were removed: a voter that was removed may have to campaign, and a witness
+        # never may (`State.promotable`).
+        witnesses=tuple(sorted(added | set(membership.witnesses))),
         removed=tuple(sorted(set(membership.removed) | (before - present))),
         change_epoch=index,
         members=_members(membership, change, config),

@@ -117,7 +117,7 @@ class Changer:
                 continue
             if step.kind in (ChangeKind.ADD_VOTER, ChangeKind.ADD_WITNESS):
                 self._make_voter(step.replica_id)
-            elif step.kind is ChangeKind.ADD_LEARNER:
+            elif step.kind in (ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS_LEARNER):
                 self._make_learner(step.replica_id)
             elif step.kind is ChangeKind.REMOVE:
                 self._remove(step.replica_id)

@@ -107,6 +107,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             owner=owner if request.request_id else "",
             policy=_policy(request.policy),
             labels=dict(request.labels),
+            witnesses=_witnesses(request),
         ),
         answers="shard_id",
     )
@@ -474,6 +475,14 @@ def _policy(asked: hakeeper_pb2.ShardPolicy) -> Policy:
         asked.max_records_per_s,
         asked.weight or bounds.SHARD_WEIGHT_DEFAULT,
     )
+
+
+def _witnesses(asked: hakeeper_pb2.CreateShardRequest) -> int:
+    """INV-SERVICE-WAIVER: nobody gets less than G1 who has not said so, nor says so for nothing."""
+    if asked.waive_g1 is not bool(asked.witnesses):
+        why = "a log with witnesses, and no other, waives guarantee G1: say both or none"
+        raise InvalidArgument(why, field="waive_g1")
+    return asked.witnesses
 
 
 def _life(state: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from logservice.ids import HAKEEPER_SHARD, Index
+from logservice.ids import Index
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.truncation.alignment import last_truncated
 from logservice.nodehost.truncation.worker import Step, TruncationWorker
@@ -43,7 +43,7 @@ async def _held_after_visits(stores: Iterable[ObservedStore]) -> str:
                 await _visit(worker)
     for store in found:
         for replica in store.replicas():
-            if replica.shard == HAKEEPER_SHARD or replica.log.installed is None:
+            if replica.log_rsm is None or replica.log.installed is None:
                 continue
             if held := await _held(replica):
                 return f"{store.store_id}: {held}"

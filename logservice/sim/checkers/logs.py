@@ -14,12 +14,13 @@ from logservice_wire.errors import Halted
 from logservice.entry import Entry
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.format.update import Update
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.membership import Membership
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.sim.checkers.checker import Checker
 from logservice.sim.interfaces import ObservedStore
-from logservice.sim.oracle import ShardOracle, facts_of
+from logservice.sim.oracle import UNKNOWN, ShardOracle, facts_of
 from logservice.state_machine import StateMachine
 
 
@@ -38,6 +39,7 @@ class LogMatching(Checker):
         for shard, replica in parts.host.directories.replicas():
             log = parts.log(shard, replica)
             oracle = self.oracle.shard(shard)
+            witness = is_witness(log)
             for index in range(log.first_index(), log.last_index() + 1):
                 place = (index, int(log.term(Index(index))))
                 oracle.holders.setdefault(place, set()).add(replica)
@@ -45,7 +47,7 @@ class LogMatching(Checker):
                     # Written everywhere and killed before anybody's fsync returned (seed 60172).
                     with contextlib.suppress(Halted):  # its damage is another checker's business
                         (entry,) = log.entries(Index(index), Index(index + 1), 1)
-                        oracle.entries[place] = facts_of(entry)
+                        oracle.entries[place] = facts_of(entry, witness=witness)
 
     def finished(
         self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
@@ -55,16 +57,18 @@ class LogMatching(Checker):
                 continue
             oracle = self.oracle.shard(update.shard)
             log = parts.log(update.shard, update.replica)
-            first = update.entries[0]
+            first, witness = update.entries[0], is_witness(log)
             try:
                 before = int(log.term(Index(first.index - 1)))
             except KeyError:
                 before = -1
             for entry in update.entries:
                 place = (int(entry.index), int(entry.term))
-                facts = facts_of(entry)
+                facts = facts_of(entry, witness=witness)
                 known = oracle.entries.setdefault(place, facts)
-                if known != facts:
+                if known.digest == UNKNOWN:
+                    oracle.entries[place] = facts
+                if not known.agrees(facts):
                     self.wrong(
                         f"shard {update.shard} (index, term) {place}: {known} and, "
                         f"on {store.store_id}, {facts}"
@@ -130,7 +134,7 @@ class StateMachineSafety(Checker):
         facts = oracle.entries.get((index, term))
         if facts is None:
             self.wrong(f"shard {shard} ({index}, {term}) was applied and is durable nowhere")
-        elif facts != facts_of(entry):
+        elif not facts.agrees(facts_of(entry)):
             self.wrong(f"shard {shard} ({index}, {term}) on {store.store_id}: not what is durable")
 
 
@@ -138,7 +142,8 @@ _NEWEST = 4
 
 
 class CommitQuorum(Checker):
-    """What is applied anywhere is durable on a majority (G1), whatever its leader believed.
+    """What is applied anywhere is durable on a majority (G1), whatever its leader believed, and on
+    at least one voter that is no witness.
 
     This is looked at when an entry is applied for the first time. Under a joint membership both
     majorities must have it. The membership that counted is the one that its leader had applied;
@@ -169,6 +174,11 @@ class CommitQuorum(Checker):
                 _learn(self.oracle.shard(replica.shard), store, replica.shard)
 
 
+def is_witness(log: ReplicaLog) -> bool:
+    """Whether the log is that of a witness."""
+    return log.bootstrap is not None and log.bootstrap.of_witness(log.replica)
+
+
 def _learn(oracle: ShardOracle, store: ObservedStore, shard: ShardId) -> None:
     replica = store.running(shard)
     if replica is None:
@@ -187,4 +197,5 @@ def _quorum(membership: Membership, holders: Iterable[ReplicaId]) -> bool:
     def half(voters: tuple[ReplicaId, ...]) -> bool:
         return not voters or len(have.intersection(voters)) > len(voters) // 2
 
-    return half(membership.voters) and half(membership.outgoing)
+    full = not membership.voters or not have.isdisjoint(membership.full_voters)
+    return half(membership.voters) and half(membership.outgoing) and full

@@ -15,6 +15,7 @@ from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers.checker import Checker, Violate
+from logservice.sim.checkers.logs import is_witness
 from logservice.sim.disk import PowerCut
 from logservice.sim.interfaces import ObservedStore
 from logservice.sim.oracle import Oracle
@@ -47,7 +48,7 @@ class EqualSnapshots(Checker):
         self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
     ) -> None:
         for update in updates:
-            if update.snapshot is not None and update.shard != HAKEEPER_SHARD:
+            if update.snapshot is not None and _is_of_log(parts, update):
                 snapshot = update.snapshot.snapshot
                 if snapshot.index % _EVERY == 0:
                     self._compare(store, update.shard, snapshot.index, snapshot.state)
@@ -57,6 +58,12 @@ class EqualSnapshots(Checker):
         known, who = self._digests.setdefault((shard, int(index)), (digest, store.store_id))
         if known != digest:
             self.wrong(f"shard {shard} at index {index}: {who} and {store.store_id} differ")
+
+
+def _is_of_log(parts: StoreParts, update: Update) -> bool:
+    """Whether a replica's snapshot has the state of a log. That of a witness has none."""
+    of_log = update.shard != HAKEEPER_SHARD
+    return of_log and not is_witness(parts.log(update.shard, update.replica))
 
 
 _READ_BYTES = 1
@@ -86,7 +93,7 @@ class Truncation(Checker):
     ) -> None:
         for update in updates:
             installed = update.snapshot
-            if installed is None or update.shard == HAKEEPER_SHARD:
+            if installed is None or not _is_of_log(parts, update):
                 continue
             oracle = self.oracle.shard(update.shard)
             last = installed.snapshot.next_lsn - 1

@@ -6,7 +6,8 @@ to refuse what would cost a log its majority, and whatever it does for the other
 promise that the checkers of this world know. Nothing is forced.
 
 The number of replicas never goes below three: with fewer, the disk that the world's faults destroy
-may be the only one that has an acknowledged record.
+may be the only one that has an acknowledged record. Where no disk is destroyed some of the logs
+that are made have a witness.
 
 Besides the world's logs the administrator makes logs of its own (`made_log`), closes and deletes
 them, with force and without. When the faults have ended it takes back what it wished (`finish`), so
@@ -76,6 +77,7 @@ class Administrator:
     def __init__(self, world: World) -> None:
         self.world = world
         self.chance = random.Random(f"administrator/{world.config.seed}")
+        self._witnesses = random.Random(f"witnesses/{world.config.seed}")
         self.made: dict[ShardId, MadeLog] = {}
         self.deleted: set[ShardId] = set()
         self.learners = self.chance.choice((0, 0, 1))
@@ -170,7 +172,8 @@ class Administrator:
         self.world.counts[f"fault verb {name} applied"] += 1
         if isinstance(proposal, CreateShard):
             shard = ShardId(applied.value)
-            self.made[shard] = MadeLog(self.world, shard, proposal.name)
+            self.world.counts["logs with a witness"] += bool(proposal.witnesses)
+            self.made[shard] = MadeLog(self.world, shard, proposal.name, proposal.witnesses)
         if isinstance(proposal, DeleteShard):
             self.deleted.add(proposal.shard)
             log = self.made.pop(proposal.shard, None)
@@ -285,7 +288,13 @@ class Administrator:
         if len(self.made) >= _LOGS_MAX:
             return self._delete()
         self._number += 1
-        return CreateShard(ShardId(0), f"extra-{self._number}", 3)
+        witnesses = self._witnesses.choice((0, 1)) if self._may_have_witnesses() else 0
+        return CreateShard(ShardId(0), f"extra-{self._number}", 3, witnesses=witnesses)
+
+    def _may_have_witnesses(self) -> bool:
+        """Such a log stands no disk that loses what it had: guarantee G1 is waived for it."""
+        config = self.world.config
+        return not (config.victim or config.diverges or config.rogue)
 
     def _delete(self) -> Proposal:
         if not self.made:

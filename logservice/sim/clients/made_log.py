@@ -39,9 +39,9 @@ _TIMEOUT_S = 1.0
 class MadeLog:
     """`name` may be what it was called once. `end`: what the first answered Close said."""
 
-    def __init__(self, world: World, shard: ShardId, name: str) -> None:
-        """Its clients begin at once."""
-        self.shard, self.name = shard, name
+    def __init__(self, world: World, shard: ShardId, name: str, witnesses: int = 0) -> None:
+        """Its clients begin at once. `witnesses`: so many of its replicas store no records."""
+        self.shard, self.name, self.witnesses = shard, name, witnesses
         self.history = ShardHistory()
         self.end: Applied | None = None
         self._world = world

@@ -9,11 +9,13 @@ from logservice import bounds, versions
 from logservice.hakeeper import feed, state
 from logservice.hakeeper.commands.replies import HoldOrder
 from logservice.hakeeper.logs import deletion
-from logservice.hakeeper.repair import bootstrap
+from logservice.hakeeper.repair import bootstrap, checkers, safety
 from logservice.hakeeper.repair.spread import Spread
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.stores import cluster_version, heartbeats, service_holds, tn_shards
 from logservice.ids import Index, Lsn, ShardId
+from logservice.logdb.format.update import Bootstrap
+from logservice.raft.state import State
 from logservice.rsm.admission import ADMIT, Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.snapshot_codec import encode_state
@@ -168,6 +170,44 @@ def _revision_of_the_feed_skipped() -> None:
 @mutation_in(_upgraded)
 def _raised_before_every_store_can() -> None:
     wrap(cluster_version, "unready", lambda _: lambda _state, _version: [])
+
+
+# --- witnesses ------------------------------------------------------------------------------------
+
+
+def _with_witnesses(config: SimConfig) -> None:
+    """As `_administered`, on disks that lose nothing: some logs have a witness."""
+    _administered(config)
+    config.victim, config.disk_loss, config.disk_death = 0, False, False
+    config.rot, config.diverges = False, False
+    config.read_fail_interval_s = config.dead_sector_interval_s = config.damage_interval_s = 0.0
+
+
+@mutation_in(_with_witnesses)
+def _witness_may_lead() -> None:
+    def mutate(original: Any) -> Any:
+        def promotable(self: State) -> bool:
+            known, self.membership = self.membership, replace(self.membership, witnesses=())
+            try:
+                found: bool = original(self)
+                return found
+            finally:
+                self.membership = known
+
+        return promotable
+
+    wrap(State, "promotable", mutate)
+
+
+@mutation_in(_with_witnesses)
+def _witness_runs_the_state_machine_of_a_log() -> None:
+    wrap(Bootstrap, "of_witness", lambda _: lambda _self, _replica: False)
+
+
+@mutation_in(_with_witnesses)
+def _lost_replica_becomes_a_witness() -> None:
+    wrap(checkers, "brings_witness", lambda _: lambda shard, _old: bool(shard.witnesses))
+    wrap(safety, "too_many_witnesses", lambda _: lambda _shard, _change: False)
 
 
 # --- TN shards ------------------------------------------------------------------------------------

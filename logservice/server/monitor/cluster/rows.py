@@ -526,7 +526,7 @@ def _shard(
         shard=shard,
         name=view.name if view is not None else "",
         wanted=view.wanted_replicas if view is not None else 0,
-        voters=best.voters or sum(item.role == "voter" for item in replicas),
+        voters=best.voters or sum(item.role in ("voter", "witness") for item in replicas),
         leader_store=store or _leader_by_others(here, reported_leader),
         term=max(best.term, view.term if view is not None else 0),
         epoch=max(best.membership_epoch, view.membership_epoch if view is not None else 0),

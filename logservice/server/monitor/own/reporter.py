@@ -248,7 +248,7 @@ def _replica(
 
 
 def _log_status(parts: StoreParts, info: ReplicaInfo) -> LogStatus | None:
-    if info.shard == HAKEEPER_SHARD or info.halted:
+    if info.shard == HAKEEPER_SHARD or info.halted or info.witness:
         return None
     status = parts.host.stale_lookup(info.shard, LogStatusQuery())
     return status if isinstance(status, LogStatus) else None

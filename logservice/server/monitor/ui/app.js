@@ -225,6 +225,7 @@ function replicaChip(replica) {
   const words = [replica.role, replica.zone && `zone ${replica.zone}`, replica.leader ? "leader" : "", replica.health, `applied index ${number(replica.applied_index)}`];
   if (replica.lag_entries >= 0) words.push(`${number(replica.lag_entries)} entries behind`);
   chip.title = words.filter(Boolean).join(", ");
+  if (replica.role === "witness") chip.append(" (witness)");
   if (replica.role === "learner") chip.append(replica.zone ? ` (learner, ${replica.zone})` : " (learner)");
   if (lost) chip.append(` ${replica.health}`);
   return chip;
