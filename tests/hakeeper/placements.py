@@ -9,10 +9,13 @@ from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import Policy, ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.repair.bootstrap import initial_membership
+from logservice.hakeeper.repair.placement import Placement, is_full
+from logservice.hakeeper.repair.spread import Spread
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State, StoreState
 from logservice.hakeeper.stores.enrolment import eligible
 from logservice.hakeeper.stores.health import settled, silent
 from logservice.hakeeper.stores.holdings import forget
+from logservice.hakeeper.stores.zones import zone_of
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
 
@@ -156,6 +159,21 @@ def chosen_by_0_1_0(
         found.append(one.store)
         hosts.add(one.host_label)
     return found
+
+
+def sorted_anew(placement: Placement, state: State, spread: Spread) -> list[StoreId]:
+    """The stores as placement's header tells the preference, all of them sorted."""
+
+    def preference(name: StoreId) -> tuple[bool, bool, int, int, StoreId]:
+        store = state.stores[name]
+        share = placement.load(name)
+        if state.cluster_version >= 2:
+            largest = max(placement.size(one.store) for one in placement.stores)
+            share = (share + 1) * largest // placement.size(name)
+        crowd = spread.crowd(zone_of(store))
+        return not settled(state, store), is_full(store), crowd, share, name
+
+    return sorted((store.store for store in placement.stores), key=preference)
 
 
 def random_cluster(dice: random.Random) -> State:

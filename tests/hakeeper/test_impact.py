@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from logservice.hakeeper.commands.proposals import DeleteShard
 from logservice.hakeeper.commands.verbs import SetLeader
-from logservice.hakeeper.state import save
+from logservice.hakeeper.repair.placement import Placement
+from logservice.hakeeper.repair.spread import Spread
+from logservice.hakeeper.state import StoreState, save
 from logservice.hakeeper.wishes import impact
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.versions import KNOWN
 from tests.hakeeper.model import Model
-from tests.hakeeper.random_states import random_state
+from tests.hakeeper.placements import labelled, sorted_anew
+from tests.hakeeper.random_states import STATES, random_state
 from tests.hakeeper.test_drain import started, stores_of
 
 ONE = ShardId(1)
@@ -127,6 +133,29 @@ def test_the_state_is_not_changed_and_the_answer_is_the_same_again() -> None:
             impact.closing(state, store)
         assert save(state) == before
         assert impact.of(state, list(reversed(asked))) == found
+
+
+def test_the_answer_is_that_of_stores_sorted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a drain is judged by all of it but the quorums, of which it takes none."""
+
+    class Sorting(Placement):
+        def _order(self, spread: Spread) -> Iterator[StoreState]:
+            return (self._live[name] for name in sorted_anew(self, self._state, spread))
+
+    kinds_seen: Counter[str] = Counter()
+    for seed in range(STATES // 4):
+        dice = random.Random(seed)
+        state = labelled(dice, random_state(dice, 2))
+        asked = [store for store in sorted(state.stores) if dice.random() < 0.4]
+        found = impact.of(state, asked)
+        kinds_seen.update(one.kind for one in found.findings)
+        with monkeypatch.context() as patch:
+            patch.setattr(impact, "Placement", Sorting)
+            assert impact.of(state, asked) == found
+        left = tuple(one for one in found.findings if one.kind != impact.QUORUM)
+        assert impact.of(state, asked, drained=True) == replace(found, findings=left)
+    for kind in (impact.QUORUM, impact.CAPACITY, impact.ZONES):
+        assert kinds_seen[kind] > 100
 
 
 def test_entries_are_applied_while_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ Among the candidates comes first
    version 2 it was the number of replicas;
 4. the lowest store id.
 
+That order is kept, not sorted for each choice (`ranking`).
+
 The number of replicas counts members of all shards plus replicas that operators are bringing. It
 grows with every choice made in the same pass, so that shards repaired together do not all choose
 the same store.
@@ -32,11 +34,12 @@ asked rather than break a rule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from logservice.hakeeper.commands.policy import ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport
+from logservice.hakeeper.repair.ranking import Ranking
 from logservice.hakeeper.repair.site import Site, works
 from logservice.hakeeper.repair.spread import Spread
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Repair, ShardState, State, StoreState
@@ -63,19 +66,23 @@ class Placement:
             for store in state.sorted_stores()
             if not silent(state, store.last_tick) and works(store)
         ]
+        self._live = {store.store: store for store in self.stores}
         self._one_host = len({store.host_label for store in state.stores.values()}) <= 1
         self._size = {store.store: size_of(store) for store in self.stores}
-        self._standing = {
-            store.store: (not settled(state, store), is_full(store), zone_of(store))
-            for store in self.stores
-        }
         self._largest = max(self._size.values(), default=1)
         known = holdings(state)
         self._load = dict(known.load)
         self._load_of = dict(known.load_of)
+        self._ranking = Ranking(
+            {
+                store.store: (not settled(state, store), is_full(store), zone_of(store))
+                for store in self.stores
+            },
+            {store.store: self._share(store.store) for store in self.stores},
+        )
         self._arriving: dict[StoreId, int] = {}
         self.choices = 0
-        """How often a store was chosen: each time costs as much as there are stores."""
+        """How often a store was chosen: each time costs as much as there are zones."""
         self._on_the_way: dict[ShardId, list[StoreId]] = {}
         self._learning: dict[ShardId, list[StoreId]] = {}
         for operator in state.sorted_operators():
@@ -85,7 +92,7 @@ class Placement:
                 self.take(operator.shard, operator.store, operator.incarnation)
 
     def _count(self, store: StoreId, incarnation: Incarnation) -> None:
-        self._load[store] = self._load.get(store, 0) + 1
+        self._loaded(store, 1)
         self._load_of[incarnation] = self._load_of.get(incarnation, 0) + 1
 
     def take(self, shard: ShardId, store: StoreId, incarnation: Incarnation) -> None:
@@ -135,21 +142,20 @@ class Placement:
         return chosen
 
     def _best(self, site: Site) -> StoreState | None:
-        # To sort by what is known is cheaper than to ask each store whether it may.
-        order = sorted(self.stores, key=lambda store: self._preference(store, site.spread))
+        # To order by what is known is cheaper than to ask each store whether it may.
+        order = self._order(site.spread)
         return next((store for store in order if not site.refusal(store)), None)
 
     def choose_learner(self, shard: ShardState, zone: str) -> StoreState | None:
         """The store for a standing learner in that zone, which is empty for anywhere."""
         self.choices += 1
         site = self.site(shard, None)
-        fit = [
+        fit = (
             store
-            for store in self.stores
+            for store in self._order(Spread(ZoneRule.NONE, shard.wanted, ()))
             if learners.covers(zone, zone_of(store)) and not site.learner_refusal(store)
-        ]
-        apart = Spread(ZoneRule.NONE, shard.wanted, ())
-        return min(fit, key=lambda store: self._preference(store, apart)) if fit else None
+        )
+        return next(fit, None)
 
     def refusal(self, shard: ShardState, store: StoreState, leaving: StoreId | None) -> str:
         """Why the store cannot take a replica of the shard; empty if it can."""
@@ -179,25 +185,27 @@ class Placement:
     def moved(self, source: StoreId, target: StoreId) -> None:
         """Count a replica that has gone from one store to another."""
         self.left(source)
-        self._load[target] = self._load.get(target, 0) + 1
+        self._loaded(target, 1)
 
     def left(self, source: StoreId) -> None:
         """Count a replica that has gone from a store, whose place another one takes elsewhere."""
-        self._load[source] -= 1
+        self._loaded(source, -1)
 
     def admissible(self, shard: ShardState, leaving: StoreId | None) -> StoreId | None:
         """A store that could get a replica of shard 0 if a person admitted the store for that."""
         site = self.site(shard, leaving)
-        for store in sorted(self.stores, key=lambda store: self._preference(store, site.spread)):
+        for store in self._order(site.spread):
             if store.store not in site.stores and not eligible(self._state, store.store):
                 return store.store
         return None
 
-    def _preference(
-        self, store: StoreState, spread: Spread
-    ) -> tuple[bool, bool, int, int, StoreId]:
-        flaps, full, zone = self._standing[store.store]
-        return flaps, full, spread.crowd(zone), self._share(store.store), store.store
+    def _order(self, spread: Spread) -> Iterator[StoreState]:
+        return (self._live[store] for store in self._ranking.order(spread))
+
+    def _loaded(self, store: StoreId, by: int) -> None:
+        self._load[store] = self._load.get(store, 0) + by
+        if store in self._size:
+            self._ranking.change(store, self._share(store))
 
     def _share(self, store: StoreId) -> int:
         load = self._load.get(store, 0)

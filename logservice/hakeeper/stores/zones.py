@@ -18,7 +18,8 @@ NO_ZONE: Final = ""
 
 def zone_of_labels(labels: Mapping[str, str]) -> str:
     """The zone that labels name: ``region/zone``, or the one of the two that is there."""
-    return "/".join(part for part in (labels.get("region"), labels.get("zone")) if part)
+    region, zone = labels.get("region"), labels.get("zone")
+    return f"{region}/{zone}" if region and zone else region or zone or NO_ZONE
 
 
 def zone_of(store: StoreState) -> str:

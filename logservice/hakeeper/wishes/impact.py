@@ -34,7 +34,7 @@ from logservice.membership import Member
 from logservice.sliced import Sliced
 
 _SLICE = 16
-"""Shards that are judged at a stretch, about 6 ms."""
+"""Shards that are judged at a stretch, in less than a millisecond."""
 
 QUORUM, CAPACITY, ZONES, LEADER = "quorum", "capacity", "zones", "leader"
 UNKNOWN = "unknown"
@@ -59,14 +59,17 @@ class Impact:
     findings: tuple[Finding, ...]
 
 
-def of(state: State, stores: Collection[StoreId]) -> Impact:
+def of(state: State, stores: Collection[StoreId], *, drained: bool = False) -> Impact:
     """What it would cost if the stores were away. A store that is not known is a finding, too: a
-    slip of the pen must not read as "it costs nothing".
+    slip of the pen must not read as "it costs nothing". `drained`: they go on until all replicas
+    have left, so no quorum is at stake.
     """
-    return Sliced(in_slices(state, stores)).at_a_stretch()
+    return Sliced(in_slices(state, stores, drained=drained)).at_a_stretch()
 
 
-def in_slices(state: State, stores: Collection[StoreId]) -> Generator[None, None, Impact]:
+def in_slices(
+    state: State, stores: Collection[StoreId], *, drained: bool = False
+) -> Generator[None, None, Impact]:
     """The answer of `of`, at the end. The state may change meanwhile: each shard is judged as it is
     when its turn comes.
     """
@@ -88,7 +91,11 @@ def in_slices(state: State, stores: Collection[StoreId]) -> Generator[None, None
     ]
     for number, shard_id in enumerate(sorted(touched), 1):
         if shard_id in state.shards:
-            findings += _judge(state, placement, state.shards[shard_id], touched[shard_id])
+            shard, leaving = state.shards[shard_id], touched[shard_id]
+            gone = {member.replica_id for member in leaving}
+            if not drained:
+                findings += _quorum(state, shard, gone)
+            findings += _places(state, placement, shard, leaving, gone)
         if number % _SLICE == 0:
             yield
     findings += _bytes(state, away)
@@ -124,21 +131,31 @@ def _without(state: State, away: Collection[StoreId]) -> State:
     return after
 
 
-def _judge(
-    state: State, placement: Placement, shard: ShardState, leaving: list[Member]
-) -> list[Finding]:
+def _quorum(state: State, shard: ShardState, gone: Collection[ReplicaId]) -> list[Finding]:
     members = shard.members
-    gone = {member.replica_id for member in leaving}
     up = {one for one, found in healths(state, shard).items() if found is Health.ALIVE}
-    findings = []
     if tolerance(members, up) < 0:
         text = f"shard {shard.shard} has no live majority now"
-        findings.append(Finding(QUORUM, shard.shard, text))
-    elif tolerance(members, up - gone) < 0:
-        left = len(set(members.voters) & (up - gone))
+        return [Finding(QUORUM, shard.shard, text)]
+    if tolerance(members, up.difference(gone)) < 0:
+        left = len(set(members.voters) & up.difference(gone))
         text = f"shard {shard.shard} would stop: {left} of {len(members.voters)} voters left"
-        findings.append(Finding(QUORUM, shard.shard, text))
-    needed = shard.wanted - len(set(members.voters) - gone)
+        return [Finding(QUORUM, shard.shard, text)]
+    return []
+
+
+def _places(
+    state: State,
+    placement: Placement,
+    shard: ShardState,
+    leaving: list[Member],
+    gone: Collection[ReplicaId],
+) -> list[Finding]:
+    """What a shard would lack that has to do without its replicas in `gone`, which are `leaving`.
+    `placement`: without their stores.
+    """
+    members, findings = shard.members, []
+    needed = shard.wanted - len(set(members.voters).difference(gone))
     choice = placement.choose(shard, needed, leaving[0].store_id) if needed > 0 else ()
     for store in choice:
         placement.take(shard.shard, store.store, placement.directory(store))
