@@ -22,8 +22,10 @@ from logservice.hakeeper.commands.cluster_events import ClusterEvent
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder
+from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import (
+    LeaderWish,
     Operator,
     Repair,
     Replayed,
@@ -214,6 +216,9 @@ def state() -> State:
         ),
         "tables": ServiceState("tables", "tn", "tn-1:7000", {}, 9950),
     }
+    asked = found.stores[StoreId("s2")]
+    asked.mode, asked.mode_reason = StoreMode.READ_ONLY, "a slow disk"
+    shards[ShardId(1)].leader_wish = LeaderWish(StoreId("s1"), 10600, "near its writers")
     found.tn_shards = {
         2: TnShard(ShardId(1), "", "tables", 77, 3, serving=True, placed_tick=9400),
         5: TnShard(ShardId(2), "owner-c", replica=1, free_tick=9880),

@@ -82,6 +82,7 @@ def stores(session: Session, form: str) -> int:
             "client": found.client_address,
             "peer": found.peer_address,
             "mode": "empty" if found.empty else found.mode,
+            "mode_reason": found.mode_reason or None,
             "replicas": found.replicas,
             "disk_used_bytes": found.disk_used_bytes,
             "disk_free_bytes": found.disk_free_bytes,

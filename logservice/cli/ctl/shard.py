@@ -341,6 +341,7 @@ _IN_A_COPY = ("shard", "name", "state", "wanted_replicas", "replicas")
 
 
 def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
+    pinned_s = found.leader_wish_ticks / bounds.HAKEEPER_TICKS_PER_S
     return {
         "shard": found.shard_id,
         "name": found.name,
@@ -353,6 +354,9 @@ def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
         ],
         "zone_rule": found.policy.zone_rule,
         "leader_zone": found.policy.leader_zone or None,
+        "leader_pinned_to": (found.leader_wish_store or "where it is") if pinned_s else None,
+        "leader_pinned_for_s": pinned_s or None,
+        "leader_pin_reason": found.leader_wish_reason or None,
         "protected": found.policy.protected,
         "learners": dict(sorted(found.policy.learners.items())),
         "max_bytes_per_s": found.policy.max_bytes_per_s or None,

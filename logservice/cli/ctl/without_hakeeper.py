@@ -113,6 +113,7 @@ def _store(row: StoreRow) -> Row:
         "client": row.client_address,
         "peer": row.peer_address,
         "mode": None,
+        "mode_reason": None,
         "replicas": row.replicas,
         "disk_used_bytes": row.disk_used_bytes,
         "disk_free_bytes": row.disk_free_bytes,

@@ -97,6 +97,7 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     loop_stalls: int = 0
     zone: str = ""
     mode: str = ""
+    mode_reason: str = ""
     members_left: int = 0
     repair_off_ticks: int = 0
     directory_age_s: float = -1.0
@@ -430,6 +431,7 @@ def _store(
         labels=dict(view.labels) if view is not None else {},
         zone=view.zone if view is not None else "",
         mode=view.mode if view is not None else "",
+        mode_reason=view.mode_reason if view is not None else "",
         members_left=view.members_left if view is not None else 0,
         repair_off_ticks=view.repair_off_ticks if view is not None else 0,
     )

@@ -212,6 +212,7 @@ function storeCard(store) {
   if (more > 0) why.push(`and ${more} more ${more > 1 ? "reasons" : "reason"}`);
   why.push(...store.alarms);
   if (!store.answers) why.push(store.error);
+  if (store.mode_reason && store.mode !== "open") why.push(`${store.mode}: ${store.mode_reason}`);
   if (store.directory_age_s > OLD_DIRECTORY_S) why.push(`its copy of the directory of logs is ${span(store.directory_age_s)} old: hakeeper-silent.md`);
   if (store.answers && Math.abs(store.clock_offset_us) > SKEWED_CLOCK_US) why.push(`its clock is off by ${(store.clock_offset_us / 1e6).toFixed(1)} s`);
   for (const text of why) card.append(make("p", text, "why", state.kind === "good" ? "warn" : state.kind));
