@@ -18,12 +18,13 @@ from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
 from logservice.hard_state import HardState
 from logservice.ids import NO_SESSION, ClusterId, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.format.update import Update
+from logservice.logdb.format.update import Bootstrap, Update
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
+from logservice.membership import Membership
 from tests.owners import CLAIM
 
 Run = Callable[..., SimpleNamespace]
@@ -144,6 +145,22 @@ def test_records_of_a_halted_replica_with_what_a_person_must_know(written: Path,
     assert rows[0] == {"lsn": 1, "record": "one 1"}
     assert rows[-1] == {"lsn": 8, "record_base64": "dHdv/w=="}
     assert run("records", written, 8).code != 0
+
+
+def test_a_witness_is_said_to_be_one(tmp_path: Path, run: Run) -> None:
+    path, vfs = str(tmp_path / "data"), PosixVfs()
+    directory = DataDirectory.open(path, vfs=vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"))
+    options = LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0)
+    logdb = LogDb.open(path, identity=directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options)
+    members = Membership(voters=(ReplicaId(4),), witnesses=(ReplicaId(4),))
+    bare = Entry(Term(1), Index(1), Lsn(1), 2, EntryKind.BLOCK, b"")
+    logdb.commit([Update(ShardId(7), ReplicaId(4), bootstrap=Bootstrap(members, True))])
+    logdb.commit([Update(ShardId(7), ReplicaId(4), entries=(bare,))])
+    logdb.close()
+    directory.close()
+    result = run("records", tmp_path / "data", 7)
+    assert (result.code, result.out) == (1, "")
+    assert "a witness's log" in result.err
 
 
 def test_records_of_a_damaged_replica_up_to_the_damage_and_what_is_lost(

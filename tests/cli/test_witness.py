@@ -108,6 +108,9 @@ def test_it_is_shown_and_asked_for_nothing(
         lsn = near.shard(log).append(b"from the zone of the witness")
         assert near.shard(log).read(lsn).records() == [b"from the zone of the witness"]
         assert near.near_addresses(log) == ()
+    said = ctl("transfer", log, witness.store_id)
+    assert said.code == 2
+    assert "may lead" in said.err
     request = log_pb2.GetShardStatusRequest(shard_id=log, stale=True)
     with pytest.raises(ShardNotFound):
         call_store(witness.client_address, GET_SHARD_STATUS, request, 10, None)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logservice_wire.errors import LogServiceError, ShardNotFound, UnknownOutcome
+from logservice_wire.errors import InvalidArgument, LogServiceError, ShardNotFound, UnknownOutcome
 
 from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
@@ -159,7 +159,7 @@ async def test_it_keeps_its_vote_and_its_positions_over_a_restart(cluster: Witne
 async def test_it_never_leads(cluster: WitnessCluster) -> None:
     await cluster.append()
     leader = await cluster.leader()
-    with pytest.raises(LogServiceError):
+    with pytest.raises(InvalidArgument, match="never leads"):
         await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(WITNESS), 0.5)
     cluster.replica(WITNESS).raft.campaign()
     cluster.replica(WITNESS).activate()

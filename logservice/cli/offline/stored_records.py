@@ -40,6 +40,9 @@ class StoredBlock:
 
 def stored_blocks(log: StoredLog) -> Iterator[StoredBlock | str]:
     """The blocks in the order of the log, with a text for what cannot be read."""
+    if log.witness:
+        yield "a witness's log: it says where records are, and has none"
+        return
     machine: LogRsm | None = LogRsm()
     if log.snapshot is not None:
         assert machine is not None

@@ -22,7 +22,7 @@ from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound, Wrong
 
 from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
 from logservice.entry import Entry
-from logservice.ids import ClusterId, Incarnation, Index, StoreId
+from logservice.ids import ClusterId, Incarnation, Index, ReplicaId, StoreId
 from logservice.logdb.checkpoint.checkpoint import (
     CheckpointUnusable,
     LogPosition,
@@ -290,6 +290,8 @@ class StoredLog:
         self._files = files
         self.replica = state.replica
         self.faulty = state.faulty
+        born = state.bootstrap
+        self.witness = born is not None and born.of_witness(ReplicaId(state.replica))
         self.commit = state.hard_state.commit
         installed = state.installed
         self.snapshot = installed.snapshot if installed is not None else None

@@ -287,7 +287,7 @@ class HeartbeatSender:
         """INV-BEAT-AWAY: to the voter of each shard that is furthest along."""
         for info in self._host.replicas.infos():
             match = dict(info.match)
-            heirs = [one for one in info.membership.voters if one != info.replica]
+            heirs = [one for one in info.membership.full_voters if one != info.replica]
             if info.role is Role.LEADER and heirs and info.shard not in self._leaving:
                 heir = max(heirs, key=lambda one: (match.get(one, Index(0)), -one))
                 self._leaving.add(info.shard)

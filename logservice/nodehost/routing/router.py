@@ -115,14 +115,16 @@ class Router:
     ) -> None:
         """Ask for `target` to lead; returns when it leads, as seen here.
 
-        Raises NotLeader where another store leads, InvalidArgument when `target` is not a voter,
+        Raises NotLeader where another store leads, InvalidArgument when `target` cannot lead,
         DeadlineExceeded when it did not come to lead (an election timeout aborts the transfer).
         """
         deadline_s = self._clock.monotonic() + timeout_s
         asked_s = -self._election_s
         replica = self._running[shard]
-        if target not in replica.raft.membership.voters:
-            raise InvalidArgument("not a voter of the shard", field="target")
+        members = replica.raft.membership
+        if target not in members.full_voters:
+            what = "a witness, which never leads" if target in members.voters else "no voter"
+            raise InvalidArgument(f"the replica is {what}", field="target")
         while True:
             now_s = self._clock.monotonic()
             if replica.raft.leader == target:

@@ -116,10 +116,12 @@ def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.Sto
 
 
 def _target(info: ReplicaInfo, store_id: str) -> tuple[ReplicaId, str]:
-    """The voter to lead: the one on `store_id`, else the follower that is furthest along."""
+    """The voter to lead: the one on `store_id`, else the follower that is furthest along. A witness
+    never is.
+    """
     match = dict(info.match)
     members = info.membership
-    voters = [member for member in members.members if member.replica_id in members.voters]
+    voters = [member for member in members.members if member.replica_id in members.full_voters]
     candidates = [
         member
         for member in voters
@@ -127,7 +129,7 @@ def _target(info: ReplicaInfo, store_id: str) -> tuple[ReplicaId, str]:
     ]
     if not candidates and store_id:
         there = ", ".join(sorted(member.store_id for member in voters))
-        text = f"no voter of the shard is on {store_id!r}; they are on {there}"
+        text = f"no voter of the shard that may lead is on {store_id!r}; they are on {there}"
         raise InvalidArgument(text, field="store_id")
     if not candidates:
         raise NotEnoughStores("the shard has no other voter", wanted=2, available=1)
