@@ -469,7 +469,8 @@ def test_the_policy_is_checked_as_a_whole() -> None:
         (LearnersIn("a", 1), LearnersIn("a", 1)),
         (LearnersIn("a", most), LearnersIn("b", 1)),
     ):
-        assert change(ONE, *rows) == Rejected(Reason.INVALID_ARGUMENT, {"field": "learners"})
+        why = {"field": "learners", "why": f"each zone once, {most} in all at most"}
+        assert change(ONE, *rows) == Rejected(Reason.INVALID_ARGUMENT, why)
         made = CreateShard(ShardId(0), "x", 3, policy=Policy(learners=rows))
         assert rejected(model.propose(made)) is Reason.INVALID_ARGUMENT
     assert rejected(change(HAKEEPER_SHARD, LearnersIn("a", 1))) is Reason.INVALID_ARGUMENT

@@ -71,6 +71,13 @@ def refusal(outcome: Outcome) -> tuple[Reason, dict[str, str]]:
     return outcome.reason, dict(outcome.metadata)
 
 
+def wrong(outcome: Outcome) -> tuple[str, str]:
+    """The field of an INVALID_ARGUMENT, and why."""
+    reason, metadata = refusal(outcome)
+    assert reason is Reason.INVALID_ARGUMENT
+    return metadata["field"], metadata["why"]
+
+
 # --- birth ----------------------------------------------------------------------------------------
 
 
@@ -85,7 +92,7 @@ def test_a_repeated_request_is_the_same_log_whatever_it_is_called_now(model: Mod
     # Another owner's request of that id, and another wish under it, are not that request.
     assert born(model, "bobs", request_id="r1", owner="bob") != shard
     other = create(model, "wal", request_id="r1", owner="ann")
-    assert refusal(other) == (Reason.INVALID_ARGUMENT, {"field": "request_id"})
+    assert wrong(other) == ("request_id", "an earlier request of this id asked for something else")
 
 
 def test_a_late_repetition_of_the_create_does_not_bring_a_deleted_log_back(model: Model) -> None:
@@ -114,13 +121,15 @@ def test_the_newest_creations_are_remembered(model: Model, monkeypatch: pytest.M
 def test_a_wish_that_nobody_can_have_is_refused(model: Model) -> None:
     before = model.rsm.save_snapshot()
     even = model.propose(proposals.CreateShard(ShardId(0), "x", 4))
-    assert refusal(even) == (Reason.INVALID_ARGUMENT, {"field": "replicas"})
+    assert wrong(even) == ("replicas", "an odd number")
     room = bounds.HAKEEPER_SHARD_LABEL_BYTES_MAX
     label = {f"{number:03}": "v" * 125 for number in range(room // 128)}
     assert sum(len(key) + len(text) for key, text in label.items()) == room
     wide = create(model, "x", labels=label | {"k": ""})
-    assert refusal(wide) == (Reason.INVALID_ARGUMENT, {"field": "labels"})
-    model.state.index = Index(model.state.index - 2)
+    assert wrong(wide) == ("labels", f"{room} bytes at most")
+    named = model.propose(proposals.ChangeShard(ShardId(0), name="y"))
+    assert wrong(named) == ("shard_id", "shard 0 keeps its name and has no labels")
+    model.state.index = Index(model.state.index - 3)
     assert model.rsm.save_snapshot() == before
     assert isinstance(create(model, "x", labels=label), Applied)
 
@@ -308,16 +317,19 @@ def test_a_rogue_store_that_reports_a_deleted_log_changes_nothing(model: Model) 
     assert not model.state.flags
 
 
+HAKEEPERS = {"field": "shard_id", "why": "shard 0 is HAKeeper itself"}
+
+
 @pytest.mark.parametrize(
     ("prepare", "fields", "reason", "metadata"),
     [
-        ("", {"shard": 0, "name": "hakeeper"}, Reason.INVALID_ARGUMENT, {"field": "shard_id"}),
+        ("", {"shard": 0, "name": "hakeeper"}, Reason.INVALID_ARGUMENT, HAKEEPERS),
         ("", {"shard": 9, "name": "x"}, Reason.SHARD_NOT_FOUND, {"shard": "9"}),
         (
             "",
             {"shard": 1, "name": "other"},
             Reason.INVALID_ARGUMENT,
-            {"field": "name", "name": "log-1"},
+            {"field": "name", "why": "shard 1 has another name", "name": "log-1"},
         ),
         ("", {"shard": 1, "name": "log-1", "closed": 0}, Reason.DELETE_REFUSED, {"why": "open"}),
         ("", {"shard": 1, "name": "log-1"}, Reason.NOT_READY, {"field": "closed_index"}),
@@ -325,7 +337,7 @@ def test_a_rogue_store_that_reports_a_deleted_log_changes_nothing(model: Model) 
             "close",
             {"shard": 1, "name": "log-1", "closed": 41},
             Reason.INVALID_ARGUMENT,
-            {"field": "closed_index"},
+            {"field": "closed_index", "why": "the log was closed by another entry"},
         ),
         (
             "close hold",
@@ -547,9 +559,10 @@ def test_limits_that_nobody_can_have_are_refused(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     low = limit(model, 1, max_bytes_per_s=bounds.SHARD_BYTES_PER_S_MIN - 1)
-    assert refusal(low) == (Reason.INVALID_ARGUMENT, {"field": "max_bytes_per_s"})
+    least = bounds.SHARD_BYTES_PER_S_MIN
+    assert wrong(low) == ("max_bytes_per_s", f"at least {least}, or 0 for no limit")
     assert isinstance(limit(model, 1, max_bytes_per_s=bounds.SHARD_BYTES_PER_S_MIN), Applied)
-    assert refusal(limit(model, 0, weight=1)) == (Reason.INVALID_ARGUMENT, {"field": "shard_id"})
+    assert wrong(limit(model, 0, weight=1)) == ("shard_id", "shard 0 has no limits")
     for weight in (0, -1, bounds.SHARD_WEIGHT_MAX + 1):
         change = proposals.ChangeShard(ShardId(1), policy=Policy(weight=weight))
         with pytest.raises(proposals.ProposalCorrupt):

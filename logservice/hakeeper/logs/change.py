@@ -67,37 +67,41 @@ def named(state: State, name: str) -> ShardState | None:
     return None
 
 
-def wish_problem(replicas: int, labels: dict[str, str] | None, policy: Policy | None) -> str:
-    """Which field of a wish is wrong; empty if none is. An even number of replicas survives no more
-    failures than the odd number below it.
+def wrong_wish(
+    replicas: int, labels: dict[str, str] | None, policy: Policy | None
+) -> Rejected | None:
+    """INVALID_ARGUMENT{field, why} for what no log can have, None if nothing is wrong. An even
+    number of replicas survives no more failures than the odd number below it.
     """
     learners = policy.learners if policy is not None else ()
     zones = {one.zone for one in learners}
     if len(zones) < len(learners) or (
         sum(one.count for one in learners) > bounds.HAKEEPER_LEARNERS_MAX
     ):
-        return "learners"
+        return _wrong("learners", f"each zone once, {bounds.HAKEEPER_LEARNERS_MAX} in all at most")
     if replicas and replicas % 2 == 0:
-        return "replicas"
+        return _wrong("replicas", "an odd number")
     if labels is not None and text_bytes(labels) > bounds.HAKEEPER_SHARD_LABEL_BYTES_MAX:
-        return "labels"
-    return ""
+        return _wrong("labels", f"{bounds.HAKEEPER_SHARD_LABEL_BYTES_MAX} bytes at most")
+    return None
+
+
+def _wrong(field: str, why: str) -> Rejected:
+    return Rejected(Reason.INVALID_ARGUMENT, {"field": field, "why": why})
 
 
 def _refusal(state: State, shard: ShardState, proposal: ChangeShard) -> Rejected | None:
     if proposal.revision not in (None, shard.revision):
         return Rejected(Reason.STALE_EPOCH, {"epoch": str(shard.revision)})
-    problem = wish_problem(proposal.replicas, proposal.labels, proposal.policy)
     if shard.witnesses and proposal.replicas not in (0, shard.wanted):
-        kept = "a log with witnesses keeps its number of replicas"
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "replicas", "why": kept})
-    if shard.shard == HAKEEPER_SHARD and proposal.policy is not None and proposal.policy.learners:
-        problem = "learners"
+        return _wrong("replicas", "a log with witnesses keeps its number of replicas")
     if shard.shard == HAKEEPER_SHARD and (proposal.name or proposal.labels is not None):
-        problem = "shard_id"
-    if problem:
-        why = {"why": "an odd number"} if problem == "replicas" else {}
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": problem, **why})
+        return _wrong("shard_id", "shard 0 keeps its name and has no labels")
+    if shard.shard == HAKEEPER_SHARD and proposal.policy is not None and proposal.policy.learners:
+        return _wrong("learners", "shard 0 has none")
+    problem = wrong_wish(proposal.replicas, proposal.labels, proposal.policy)
+    if problem is not None:
+        return problem
     taken = named(state, proposal.name) if proposal.name else None
     if taken is not None and taken is not shard:
         return Rejected(Reason.SHARD_EXISTS, {"shard": str(taken.shard), "name": proposal.name})

@@ -33,7 +33,8 @@ def repeated(state: State, proposal: CreateShard) -> Outcome | None:
     if known is None:
         return None
     if known.wish != _wish(proposal):
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "request_id"})
+        why = "an earlier request of this id asked for something else"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "request_id", "why": why})
     if is_deleted(state, known.shard):
         return Rejected(Reason.SHARD_DELETED, {"shard": str(known.shard)})
     return Applied(value=known.shard, duplicate=True)

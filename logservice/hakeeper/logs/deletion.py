@@ -53,14 +53,16 @@ def apply_delete(state: State, proposal: DeleteShard) -> Outcome:
     if state.phase not in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
         return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
     if proposal.shard == HAKEEPER_SHARD:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "shard_id"})
+        why = "shard 0 is HAKeeper itself"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "shard_id", "why": why})
     if is_deleted(state, proposal.shard):
         return Applied(value=proposal.shard, duplicate=True)
     shard = state.shards.get(proposal.shard)
     if shard is None:
         return Rejected(Reason.SHARD_NOT_FOUND, {"shard": str(proposal.shard)})
     if shard.name != proposal.name:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "name", "name": shard.name})
+        why = f"shard {shard.shard} has another name"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "name", "why": why, "name": shard.name})
     if not proposal.force:
         refused = _refusal(state, shard, proposal)
         if refused is not None:
@@ -113,7 +115,8 @@ def _refusal(state: State, shard: ShardState, proposal: DeleteShard) -> Rejected
         # The caller knows of a Close that no report has told yet.
         return Rejected(Reason.NOT_READY, {"field": "closed_index"})
     if closed.at != proposal.closed_index:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "closed_index"})
+        why = "the log was closed by another entry"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "closed_index", "why": why})
     return None
 
 

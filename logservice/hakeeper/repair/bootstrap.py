@@ -25,7 +25,7 @@ from logservice import bounds
 from logservice.hakeeper.commands.phase import BY_PERSON, Phase
 from logservice.hakeeper.commands.policy import Policy
 from logservice.hakeeper.commands.proposals import CreateShard, InitialCluster, Joining, SetPhase
-from logservice.hakeeper.logs.change import named, wish_problem
+from logservice.hakeeper.logs.change import named, wrong_wish
 from logservice.hakeeper.logs.creations import remember, repeated
 from logservice.hakeeper.marks import mark
 from logservice.hakeeper.repair.placement import Placement
@@ -122,9 +122,9 @@ def apply_create(state: State, proposal: CreateShard) -> Outcome:
     if len(state.shards) >= bounds.HAKEEPER_SHARDS_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_SHARDS_MAX)})
     if state.cluster_version >= 2:
-        problem = wish_problem(proposal.replicas, proposal.labels, proposal.policy)
-        if problem:
-            return Rejected(Reason.INVALID_ARGUMENT, {"field": problem})
+        problem = wrong_wish(proposal.replicas, proposal.labels, proposal.policy)
+        if problem is not None:
+            return problem
     shard_id = proposal.shard or _unused_shard_id(state)
     name = proposal.name or f"shard-{shard_id}"
     known = named(state, name)

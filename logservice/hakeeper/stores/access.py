@@ -32,7 +32,7 @@ def apply_change(state: State, change: ChangeAccess) -> Outcome:
     except InvalidArgument as error:
         return Rejected(Reason.INVALID_ARGUMENT, dict(error.metadata))
     if not granted and not revoked:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles"})
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "none is named"})
     scopes = state.access.get(change.identity, {})
     before = scopes.get(change.scope, ())
     after = tuple(sorted({*before, *granted} - set(revoked)))

@@ -49,7 +49,8 @@ def apply_raise(state: State, proposal: RaiseVersion) -> Outcome:
     if proposal.version <= state.cluster_version:
         return Applied(value=state.cluster_version, duplicate=True)
     if proposal.version != state.cluster_version + 1:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "version"})
+        why = f"one step at a time: the next one is {state.cluster_version + 1}"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "version", "why": why})
     missing = unready(state, proposal.version)
     if missing:
         names = ",".join(missing)[: bounds.NAME_BYTES_MAX]

@@ -24,9 +24,12 @@ def refusal(state: State, shard: ShardId, policy: Policy) -> Rejected | None:
     if policy.limits == UNLIMITED:
         return None
     if shard == HAKEEPER_SHARD:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "shard_id"})
+        return Rejected(
+            Reason.INVALID_ARGUMENT, {"field": "shard_id", "why": "shard 0 has no limits"}
+        )
     if 0 < policy.max_bytes_per_s < bounds.SHARD_BYTES_PER_S_MIN:
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "max_bytes_per_s"})
+        why = f"at least {bounds.SHARD_BYTES_PER_S_MIN}, or 0 for no limit"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "max_bytes_per_s", "why": why})
     limited = holdings(state).limited
     if shard not in limited and len(limited) >= bounds.HAKEEPER_LIMITED_SHARDS_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_LIMITED_SHARDS_MAX)})
