@@ -1,4 +1,5 @@
-"""A picture of the page `/ui`: a local cluster with some data in it, seen by a headless Chromium.
+"""A picture of the page `/ui`: a local cluster with some data in it and a service of the
+database, seen by a headless Chromium.
 
 The tests do not take it, because every cluster looks a little different. Take it when the page
 changes.
@@ -19,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logservice_client.sync import SyncLogClient
+from logservice_client.tn_shards import TnShard
+from logservice_wire.v1.hakeeper_pb2 import ServiceCommand
 
 from tools.chromium import Chromium
 from tools.make_pictures import PICTURES
@@ -27,7 +30,7 @@ SHARDS = 8
 FENCED = 2
 """The shard that has a writer; nobody else appends to it."""
 LOOK_S = 8
-SIZE_BYTES_MAX = 200_000
+SIZE_BYTES_MAX = 400_000
 
 
 def logservice(*arguments: str) -> None:
@@ -76,13 +79,36 @@ def under_load(endpoints: str) -> Iterator[None]:
         caller.join()
 
 
+@contextmanager
+def served(endpoints: str) -> Iterator[None]:
+    """One service of the database runs, and serves the TN shard of the log that has a writer."""
+
+    def ignore(_: ServiceCommand) -> None:
+        """Nobody sends one."""
+
+    def serve(_: TnShard, ended: threading.Event) -> None:
+        ended.wait()
+
+    with SyncLogClient(endpoints) as client:
+        client.hakeeper.service(
+            "orders-db-1",
+            "tn",
+            ignore,
+            address="10.0.0.7:6001",
+            labels={"zone": "z1"},
+            serve=serve,
+        )
+        client.hakeeper.create_tn_shard(FENCED)
+        yield
+
+
 def photograph(address: str, picture: Path, profile: Path) -> None:
     """Take the page at `address`, after it has watched the cluster long enough to show rates."""
     profile.mkdir()
     with Chromium(profile) as browser:
         browser.show(address, 1200, 900)
         time.sleep(LOOK_S)
-        browser.screenshot(picture, whole=False)
+        browser.screenshot(picture)
 
 
 def main() -> None:
@@ -90,12 +116,12 @@ def main() -> None:
     picture = PICTURES / "ui.png"
     with tempfile.TemporaryDirectory() as work:
         cluster = Path(work) / "c"
-        shards = ["--shards", str(SHARDS), "--segment-bytes", str(4 << 20)]
+        shape = ["--zones", "3", "--shards", str(SHARDS), "--segment-bytes", str(4 << 20)]
         try:
-            logservice("cluster", "up", "--stores", "3", *shards, "--dir", str(cluster))
+            logservice("cluster", "up", "--stores", "3", *shape, "--dir", str(cluster))
             endpoints = ",".join(addresses(cluster, "listen", "client"))
             fill(endpoints)
-            with under_load(endpoints):
+            with served(endpoints), under_load(endpoints):
                 address = f"http://{addresses(cluster, 'admin', 'listen')[0]}/ui"
                 photograph(address, picture, Path(work) / "profile")
         finally:
