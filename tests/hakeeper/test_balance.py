@@ -14,7 +14,7 @@ from logservice.hakeeper import state as states
 from logservice.hakeeper.commands.policy import Policy, ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hakeeper.repair import check
-from logservice.hakeeper.repair.balance import Balance, Move
+from logservice.hakeeper.repair.balance import BAND, Balance, Move
 from logservice.hakeeper.repair.leadership import HandOver, Leadership
 from logservice.hakeeper.repair.placement import Placement, is_full, size_of
 from logservice.hakeeper.repair.rehearsal import Stage, rehearse
@@ -22,7 +22,7 @@ from logservice.hakeeper.repair.spread import most_in_a_zone
 from logservice.hakeeper.state import Operator, Repair, ShardState, State
 from logservice.hakeeper.stores.health import settled
 from logservice.hakeeper.stores.zones import is_in, zone_of
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
 from tests.hakeeper.placements import MIB, NOW, add_shard, cluster, random_cluster, store
 from tests.hakeeper.random_states import STATES
 
@@ -291,6 +291,64 @@ def test_a_store_gives_and_takes_two_at_once() -> None:
         begun.append(move.target)
     assert begun == ["s2", "s3"]
     assert len(begun) == bounds.HAKEEPER_MOVES_PER_STORE_MAX
+
+
+Giver = tuple[StoreId, ShardId, list[StoreId]]
+
+
+def asked_each_for_each(
+    state: State, placement: Placement, leaving: Counter[StoreId]
+) -> list[Giver]:
+    """What could go for the load, and where, as the header of `balance` tells it."""
+    names = [one.store for one in placement.stores]
+    most = bounds.HAKEEPER_MOVES_PER_STORE_MAX
+
+    def share(name: StoreId, more: int = 0) -> Fraction:
+        return Fraction(placement.load(name) - leaving[name] + more, placement.size(name))
+
+    found: list[Giver] = []
+    for source in sorted(names, key=lambda name: (share(name), name), reverse=True):
+        targets = [
+            name
+            for name in sorted(names, key=lambda name: (share(name), name))
+            if name != source
+            and settled(state, state.stores[name])
+            and not is_full(state.stores[name])
+            and leaving[source] < most
+            and placement.arriving(name) < most
+            and share(source, -1) >= share(name, 1)
+            and share(source) >= share(name) * Fraction(*BAND)
+        ]
+        reports = sorted(
+            state.stores[source].replicas.values(), key=lambda one: (one.leads, one.shard)
+        )
+        found += [(source, one.shard, targets) for one in reports if targets]
+    return found
+
+
+def test_who_gives_is_who_is_found_by_asking_each_for_each() -> None:
+    """Whatever the sizes, and whatever leaves or comes already."""
+    gave = 0
+    for seed in range(STATES // 4):
+        dice = random.Random(seed)
+        state = random_cluster(dice)
+        placement = Placement(state)
+        balance = Balance(state, placement)
+        names = [one.store for one in placement.stores]
+        leaving: Counter[StoreId] = Counter()
+        for _ in range(dice.randrange(4)):
+            source, target = dice.choice(names), dice.choice(names)
+            balance.begin(Move(ShardId(99), ReplicaId(1), source, target, ""))
+            placement.take(ShardId(99), target, Incarnation(1))
+            leaving[source] += 1
+        after = dice.choice([0, 0, 1, 3, 8])
+        found = [
+            (source.store, report.shard, [one.store for one in targets])
+            for source, report, targets in balance._givers(after)
+        ]
+        assert found == asked_each_for_each(state, placement, leaving)[after:]
+        gave += bool(found)
+    assert STATES // 40 < gave < STATES // 4
 
 
 # --- leaders --------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ INV-HK-BALANCE-ENDS: from every state a bounded number of moves leads to a state
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -183,14 +183,14 @@ class Balance:
         """The next replica of a walk that the most loaded store gives. The walk begins again after
         its end.
         """
-        for source, report in self._givers(self._began):
+        for source, report, targets in self._givers(self._began):
             if (source.store, report.shard) in self._seen:
                 continue
             if self._is_full():
                 return None
             self._passed += 1
             self._seen.add((source.store, report.shard))
-            move = self._given(source, report)
+            move = self._given(source, report, targets)
             if move is not None:
                 return move
         self.ended = True
@@ -207,30 +207,54 @@ class Balance:
     def _is_full(self) -> bool:
         return self._most is not None and self._passed >= self._began + self._most
 
-    def _givers(self, after: int) -> Iterator[tuple[StoreState, ReplicaReport]]:
+    def _givers(self, after: int) -> Iterator[tuple[StoreState, ReplicaReport, list[StoreState]]]:
         """What the stores with a target could give, the most loaded first, and of each store the
-        replicas that do not lead first; without the first `after`.
+        replicas that do not lead first, with its targets; without the first `after`. Nothing is
+        begun before the last one was taken.
         """
-        left = {store.store: store for store in self._placement.stores}
-        while left:
-            source = left.pop(max(left, key=lambda store: (self._share(store), store)))
-            if not self._targets(source.store):
+        least = self._least_loaded()
+        for source in reversed(self._by_share(self._placement.stores)):
+            # Where all have the same nothing pays, and to ask each for each took 60 ms.
+            if least is None or not self._has_more(source.store, least):
+                continue
+            if after >= len(source.replicas):
+                if any(self._pays(source.store, one.store) for one in self._placement.stores):
+                    after -= len(source.replicas)
+                continue
+            targets = self._targets(source.store)
+            if not targets:
                 continue
             order = sorted(
                 source.replicas.values(), key=lambda report: (report.leads, report.shard)
             )
             for report in order[after:]:
-                if not self._targets(source.store):
-                    break
-                yield source, report
-            after = max(0, after - len(order))
+                yield source, report, targets
+            after = 0
 
     def _targets(self, source: StoreId) -> list[StoreState]:
         """Where a replica of the store could go, the least loaded first."""
-        fit = [store for store in self._placement.stores if self._pays(source, store.store)]
-        return sorted(fit, key=lambda store: (self._share(store.store), store.store))
+        return self._by_share(
+            store for store in self._placement.stores if self._pays(source, store.store)
+        )
 
-    def _given(self, source: StoreState, report: ReplicaReport) -> Move | None:
+    def _by_share(self, stores: Iterable[StoreState]) -> list[StoreState]:
+        return sorted(stores, key=lambda store: (self._share(store.store), store.store))
+
+    def _least_loaded(self) -> StoreId | None:
+        """The store that takes replicas and has the fewest for its size. `_share` is rounded, so it
+        cannot say which that is.
+        """
+        least: StoreId | None = None
+        for store in sorted(self._takers):
+            if least is None or self._load(store) * self._placement.size(least) < self._load(
+                least
+            ) * self._placement.size(store):
+                least = store
+        return least
+
+    def _given(
+        self, source: StoreState, report: ReplicaReport, targets: list[StoreState]
+    ) -> Move | None:
         """The move of that replica to the first target that can take it."""
         shard = self._state.shards.get(report.shard)
         if shard is None or shard.shard == HAKEEPER_SHARD or not self._may_move(shard):
@@ -239,7 +263,7 @@ class Balance:
         if not mine:
             return None
         site = self._placement.site(shard, source.store)
-        for target in self._targets(source.store):
+        for target in targets:
             if site.refusal(target):
                 continue
             if site.spread.as_good(zone_of(source), zone_of(target)):
@@ -251,11 +275,18 @@ class Balance:
     def _pays(self, source: StoreId, target: StoreId) -> bool:
         if source == target or not self._may_go(source, target):
             return False
+        if not self._has_more(source, target):
+            return False
+        gives, takes = self._load(source), self._load(target)
+        giver, taker = self._placement.size(source), self._placement.size(target)
+        return (gives - 1) * taker >= (takes + 1) * giver
+
+    def _has_more(self, source: StoreId, target: StoreId) -> bool:
+        """Whether the shares differ by the band. If not from the least loaded, then from none."""
         gives, takes = self._load(source), self._load(target)
         giver, taker = self._placement.size(source), self._placement.size(target)
         more, less = BAND
-        evens = (gives - 1) * taker >= (takes + 1) * giver
-        return evens and gives * taker * less >= takes * giver * more
+        return gives * taker * less >= takes * giver * more
 
     def _may_move(self, shard: ShardState) -> bool:
         return bool(shard.initial) and not shard.deleting_tick and shard.shard not in self._busy
