@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import Policy, ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.repair.placement import Placement, is_full
 from logservice.hakeeper.repair.spread import Spread
@@ -164,14 +165,15 @@ def chosen_by_0_1_0(
 def sorted_anew(placement: Placement, state: State, spread: Spread) -> list[StoreId]:
     """The stores as placement's header tells the preference, all of them sorted."""
 
-    def preference(name: StoreId) -> tuple[bool, bool, int, int, StoreId]:
+    def preference(name: StoreId) -> tuple[bool, bool, bool, int, int, StoreId]:
         store = state.stores[name]
         share = placement.load(name)
         if state.cluster_version >= 2:
             largest = max(placement.size(one.store) for one in placement.stores)
             share = (share + 1) * largest // placement.size(name)
         crowd = spread.crowd(zone_of(store))
-        return not settled(state, store), is_full(store), crowd, share, name
+        closed = store.mode is not StoreMode.OPEN
+        return closed, not settled(state, store), is_full(store), crowd, share, name
 
     return sorted((store.store for store in placement.stores), key=preference)
 

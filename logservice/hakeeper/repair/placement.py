@@ -18,7 +18,8 @@ Among the candidates comes first
    version 2 it was the number of replicas;
 4. the lowest store id.
 
-That order is kept, not sorted for each choice (`ranking`).
+That order is kept, not sorted for each choice, and stores that take no replicas stand behind all
+others (`ranking`).
 
 The number of replicas counts members of all shards plus replicas that operators are bringing. It
 grows with every choice made in the same pass, so that shards repaired together do not all choose
@@ -47,6 +48,7 @@ from logservice.hakeeper.stores import learners
 from logservice.hakeeper.stores.enrolment import eligible
 from logservice.hakeeper.stores.health import settled, silent
 from logservice.hakeeper.stores.holdings import holdings
+from logservice.hakeeper.stores.standing import takes_replicas
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
 from logservice.ids import Incarnation, ShardId, StoreId
 
@@ -75,7 +77,12 @@ class Placement:
         self._load_of = dict(known.load_of)
         self._ranking = Ranking(
             {
-                store.store: (not settled(state, store), is_full(store), zone_of(store))
+                store.store: (
+                    not takes_replicas(state, store.store),
+                    not settled(state, store),
+                    is_full(store),
+                    zone_of(store),
+                )
                 for store in self.stores
             },
             {store.store: self._share(store.store) for store in self.stores},

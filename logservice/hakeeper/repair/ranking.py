@@ -1,15 +1,16 @@
 """Ranking: the stores in the order in which placement prefers them, kept instead of sorted again.
 
-Theory of operation. Placement's order has parts that stay as they are in a pass (whether a store is
-settled, whether it has room, its zone), one that is another for each shard (how crowded the zone
-is), and one that changes with each replica that is placed (the store's share). So the stores are
-kept in groups that agree in the first parts, each group in the order of the shares. A shard orders
-the groups, which are few, and takes the stores from their beginnings; a store whose share changed
-moves within its group. To sort a hundred stores for each shard took most of the time of judging a
-drain.
+Theory of operation. Placement's order has parts that stay as they are in a pass (whether a store
+takes replicas, is settled, has room; its zone), one that is another for each shard (how crowded the
+zone is), and one that changes with each replica that is placed (the store's share). So the stores
+are kept in groups that agree in the first parts, each group in the order of the shares. A shard
+orders the groups, which are few, and takes the stores from their beginnings; a store whose share
+changed moves within its group. To sort a hundred stores for each shard took most of the time of
+judging a drain. The stores that take no replicas come last, so that a shard whose zone is drained
+does not ask them all first.
 
-INV-HK-RANKING: the order is that of sorting all stores by (not settled, full, crowd of the zone,
-share, id).
+INV-HK-RANKING: the order is that of sorting all stores by (takes no replicas, not settled, full,
+crowd of the zone, share, id).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from collections.abc import Iterator, Mapping
 from logservice.hakeeper.repair.spread import Spread
 from logservice.ids import StoreId
 
-Standing = tuple[bool, bool, str]
-"""Whether a store is not settled, whether it is full, and its zone."""
+Standing = tuple[bool, bool, bool, str]
+"""Whether a store takes no replicas, is not settled, is full; and its zone."""
 
 
 class Ranking:
@@ -50,9 +51,9 @@ class Ranking:
 
     def order(self, spread: Spread) -> Iterator[StoreId]:
         """The stores, the preferred ones first. No share changes before the last one was taken."""
-        equal: dict[tuple[bool, bool, int], list[list[tuple[int, StoreId]]]] = {}
-        for (flaps, full, zone), group in self._groups.items():
-            equal.setdefault((flaps, full, spread.crowd(zone)), []).append(group)
+        equal: dict[tuple[bool, bool, bool, int], list[list[tuple[int, StoreId]]]] = {}
+        for (closed, flaps, full, zone), group in self._groups.items():
+            equal.setdefault((closed, flaps, full, spread.crowd(zone)), []).append(group)
         for rank in sorted(equal):
             groups = equal[rank]
             for _, store in groups[0] if len(groups) == 1 else heapq.merge(*groups):

@@ -73,6 +73,10 @@ def report_of(state: State, shard: ShardState, member: Member) -> ReplicaReport 
     store = live_store(state, member.store_id)
     if store is None or not store.uses(member.incarnation):
         return None
+    return _reported(store, shard, member)
+
+
+def _reported(store: StoreState, shard: ShardState, member: Member) -> ReplicaReport | None:
     report = store.replicas.get(shard.shard)
     if report is None or report.replica != member.replica_id:
         return None
@@ -91,7 +95,7 @@ def health(state: State, shard: ShardState, member: Member) -> Health:
         return Health.LOST if silent(state, store.directories_tick) else Health.ABSENT
     if directory.failed:
         return Health.HALTED
-    report = report_of(state, shard, member)
+    report = _reported(store, shard, member)
     if report is None:
         return Health.LOST if member.replica_id in shard.lost else Health.MISSING
     if not report.halted:
