@@ -18,6 +18,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench import scale_verbs
 from bench.scale_world import HEARTBEAT_TICKS, STORE_TIMEOUT_TICKS, World
 from logservice.bounds import HAKEEPER_TICKS_PER_S
 from logservice.hakeeper import state as states
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--zones", type=int, default=3)
     parser.add_argument("--version", type=int, default=2, help="cluster version")
     parser.add_argument("--zone-ticks", type=int, default=100_000, help="give up after so many")
+    parser.add_argument("--verbs", action="store_true", help="only what people ask for")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tune_interpreter()
@@ -62,9 +64,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
     note("stores", len(world.state.stores), "")
     note("shards", len(world.state.shards), "")
     _stretches(world, note, "birth")
+    if arguments.verbs:
+        world.run(2 * STORE_TIMEOUT_TICKS)
+        scale_verbs.measure(world, note)
+        return figures
     _passes(world, note)
     _forms(world, note)
     _traffic(world, note)
+    scale_verbs.measure(world, note)
     _loss(world, note, "store", [sorted(world.stores)[len(world.stores) // 2]], 10_000)
     zone = [store.name for store in world.stores.values() if store.zone == "z1" and store.up]
     _loss(world, note, "zone", zone, arguments.zone_ticks)

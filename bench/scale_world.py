@@ -157,8 +157,8 @@ class World:
                 return
         raise AssertionError(f"{len(self.state.operators)} operators do not end")
 
-    def propose(self, kind: str, proposal: proposals.Proposal) -> bytes:
-        """Apply one entry and return the data of its outcome."""
+    def propose(self, kind: str, proposal: proposals.Proposal, *, refusable: bool = False) -> bytes:
+        """Apply one entry and return the data of its outcome, none of one that is refused."""
         self.index += 1
         command = proposals.encode(proposal, self.state.cluster_version)
         payload = encode_command(ProposalId(7, self.index), command)
@@ -167,8 +167,10 @@ class World:
         [(_, outcome)] = self.rsm.update(entry)
         spent = self.spent[kind]
         spent.seconds.append(time.thread_time() - started)
-        assert isinstance(outcome, Applied), (proposal, outcome)
         spent.asked_bytes += len(command)
+        if refusable and not isinstance(outcome, Applied):
+            return b""
+        assert isinstance(outcome, Applied), (proposal, outcome)
         spent.answered_bytes += len(outcome.data)
         return outcome.data
 
