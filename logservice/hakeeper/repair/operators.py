@@ -57,7 +57,15 @@ from logservice.hakeeper.commands.store_commands import (
 )
 from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.safety import alive, lowers_tolerance, strands
-from logservice.hakeeper.state import Cause, Operator, Repair, ShardState, State, decoded
+from logservice.hakeeper.state import (
+    Cause,
+    Operator,
+    Repair,
+    ShardState,
+    State,
+    StoreState,
+    decoded,
+)
 from logservice.hakeeper.stores import standing
 from logservice.hakeeper.stores.health import (
     REPLACEABLE,
@@ -72,6 +80,7 @@ from logservice.hakeeper.stores.health import (
     settled,
     stuck_members,
 )
+from logservice.hakeeper.stores.holdings import holdings
 from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, StoreId
 from logservice.membership import Member, Membership
 
@@ -340,10 +349,17 @@ def best_heir(state: State, shard: ShardState, leaving: ReplicaId) -> ReplicaId:
     ]
 
     def order(member: Member) -> tuple[bool, int, ReplicaId]:
-        leads = sum(one.leads for one in state.stores[member.store_id].replicas.values())
+        leads = _led_by(state, state.stores[member.store_id])
         return wish is None or member.store_id != wish.store, leads, member.replica_id
 
     return min(heirs, key=order).replica_id if heirs else NO_REPLICA
+
+
+def _led_by(state: State, store: StoreState) -> int:
+    """How many shards the store leads. Release 0.1.0 counts those whose replica halted, too."""
+    if state.cluster_version < 2:
+        return sum(report.leads for report in store.replicas.values())
+    return len(holdings(state).led.get(store.store, ()))
 
 
 def _plan_lead(state: State, shard: ShardState, operator: Operator) -> Plan:
