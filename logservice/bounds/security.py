@@ -41,6 +41,11 @@ IDENTITY_RPCS_MAX: Final = 8192
 """Unary calls of one identity under way. It is less than a store serves in all, so that one client
 that goes astray leaves room for others."""
 
+PENDING_CALLS_MAX: Final = IDENTITY_RPCS_MAX
+"""Calls that gRPC keeps before the store has asked for them. It drops those beyond it without a
+status, so that their clients cannot know what became of them; its own bound is 1000. With
+METADATA_BYTES_MAX of headers each they are 64 MiB."""
+
 IDENTITY_STREAMS_MAX: Final = 4096
 """Streams of one identity."""
 

@@ -30,6 +30,9 @@ SERVER_OPTIONS: Final = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", bounds.STREAM_AHEAD_BYTES),
     ("grpc.max_concurrent_streams", bounds.CONNECTION_CALLS_MAX),
+    # Below the first number the core drops no call, above the second one every call.
+    ("grpc.server.max_pending_requests", bounds.PENDING_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", bounds.PENDING_CALLS_MAX),
     ("grpc.http2.settings_timeout", int(bounds.SETTINGS_TIMEOUT_S * 1000)),
     ("grpc.max_connection_idle_ms", int(bounds.CONNECTION_IDLE_MAX_S * 1000)),
     ("grpc.server_handshake_timeout_ms", int(bounds.PEER_CONNECT_TIMEOUT_S * 1000)),
