@@ -215,7 +215,9 @@ class Balance:
         least = self._least_loaded()
         for source in reversed(self._by_share(self._placement.stores)):
             # Where all have the same nothing pays, and to ask each for each took 60 ms.
-            if least is None or not self._has_more(source.store, least):
+            if least is None or not self._may_leave(source.store):
+                continue
+            if not self._has_more(source.store, least):
                 continue
             if after >= len(source.replicas):
                 if any(self._pays(source.store, one.store) for one in self._placement.stores):
@@ -241,11 +243,11 @@ class Balance:
         return sorted(stores, key=lambda store: (self._share(store.store), store.store))
 
     def _least_loaded(self) -> StoreId | None:
-        """The store that takes replicas and has the fewest for its size. `_share` is rounded, so it
-        cannot say which that is.
+        """The store that may take another replica and has the fewest for its size. `_share` is
+        rounded, so it cannot say which that is.
         """
         least: StoreId | None = None
-        for store in sorted(self._takers):
+        for store in sorted(filter(self._may_take, self._takers)):
             if least is None or self._load(store) * self._placement.size(least) < self._load(
                 least
             ) * self._placement.size(store):
@@ -295,12 +297,14 @@ class Balance:
 
     def _may_go(self, source: StoreId, target: StoreId) -> bool:
         """Whether the two stores have room for another move at once."""
+        return self._may_take(target) and self._may_leave(source)
+
+    def _may_leave(self, source: StoreId) -> bool:
+        return self._leaving[source] < bounds.HAKEEPER_MOVES_PER_STORE_MAX
+
+    def _may_take(self, target: StoreId) -> bool:
         most = bounds.HAKEEPER_MOVES_PER_STORE_MAX
-        return (
-            target in self._takers
-            and self._leaving[source] < most
-            and self._placement.arriving(target) < most
-        )
+        return target in self._takers and self._placement.arriving(target) < most
 
     def _load(self, store: StoreId) -> int:
         return self._placement.load(store) - self._leaving[store]
