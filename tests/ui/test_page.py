@@ -25,6 +25,7 @@ from logservice.server.monitor.cluster.rows import (
     OperatorRow,
     ReplicaRow,
     ShardRow,
+    StoreRow,
     TnShardRow,
     build,
 )
@@ -313,6 +314,22 @@ def test_tn_shards_and_who_serves_them(browser: Chromium, cluster: LocalCluster)
         picture(browser, "tn-400")
         assert browser.run("document.documentElement.scrollWidth") <= 400
         client.hakeeper.delete_tn_shard(number)
+
+
+def test_a_store_says_why_people_left_it_alone(browser: Chromium, cluster: LocalCluster) -> None:
+    browser.show(page(cluster), 1600, 1000)
+    modes = {"read-only": "<b>a slow disk", "open": "of no use any more"}
+    rows = [
+        StoreRow(
+            store=f"s-{mode}", alive=True, answers=True, ready=True, mode=mode, mode_reason=why
+        )
+        for mode, why in modes.items()
+    ]
+    forge(browser, "stores", rows)
+    browser.wait("document.querySelector('#stores').textContent.includes('s-read-only')")
+    shown = text(browser, "#stores")
+    assert "read-only: <b>a slow disk" in shown
+    assert "of no use" not in shown
 
 
 def test_the_clusters_events_come_by_themselves_and_can_be_held_and_filtered(
