@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -154,6 +154,32 @@ async def test_a_replay_over_what_was_compacted_meanwhile_is_refused(cluster: Cl
     await replica.install_snapshot(replica.applied_snapshot(), Lsn(replica.log_bounds[1]))
     with pytest.raises(NotReady):
         await replay(replica, InlineExecutor(), first, replica.applied)
+
+
+@pytest.mark.parametrize("removed_at", [1, 2, 3])
+async def test_a_replay_of_a_replica_that_is_removed_meanwhile_ends(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, removed_at: int
+) -> None:
+    """Seed 17000759: its log was empty then, and truncation ended with an IndexError."""
+    replica, states = await _lived(cluster, 1)
+    base = replica.log.installed
+    assert base is not None
+    calls = 0
+
+    async def run(_: object, work: Callable[[], object]) -> object:
+        nonlocal calls
+        calls += 1
+        found = work()
+        if calls == removed_at:
+            host = cluster.host(await cluster.leader())
+            await host.replicas.remove(SHARD, replica.replica_id)
+        return found
+
+    monkeypatch.setattr(alignment, "_run", run)
+    monkeypatch.setattr(alignment, "_STEP_ENTRIES", 1)
+    with pytest.raises(NotReady):
+        await replay(replica, InlineExecutor(), base.snapshot, max(states))
+    assert calls == removed_at
 
 
 async def test_a_replay_never_goes_beyond_what_is_applied(cluster: Cluster) -> None:

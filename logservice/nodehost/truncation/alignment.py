@@ -112,16 +112,19 @@ async def replay(replica: Replica, executor: Executor, base: Snapshot, through: 
     TRUNCATION_REPLAY_BYTES_MAX was reached before.
 
     `executor` applies. Raises SnapshotCorrupt (`base`), Halted (an entry does not verify), NotReady
-    (the log was compacted past `base` meanwhile), InvariantViolation (see `nodehost.replica`).
+    (the log was compacted past `base` meanwhile, or the replica stopped), InvariantViolation (see
+    `nodehost.replica`).
     """
     invariant(through <= replica.applied, "INV-ALIGN-1", through=through, applied=replica.applied)
     made = await _run(executor, lambda: Replay(base))
     log, size = replica.log, 0
     while made.index < through and size < TRUNCATION_REPLAY_BYTES_MAX:
         low = Index(made.index + 1)
+        _check_runs(replica)
         needed = log.fetch_index(low, _STEP_BYTES) if low >= log.first_index() else None
         if needed is not None:
             await run_fetch(replica.directory.read_executor, log, needed)
+            _check_runs(replica)
             log.fetched(needed)
         if low < log.first_index():
             raise NotReady("a snapshot of the leader came meanwhile")
@@ -129,6 +132,12 @@ async def replay(replica: Replica, executor: Executor, base: Snapshot, through: 
         entries = await read_entries(replica, low, high, _STEP_BYTES)
         size += await _run(executor, functools.partial(_take, made, entries))
     return await _run(executor, made.snapshot)
+
+
+def _check_runs(replica: Replica) -> None:
+    """Its log may be gone when it does not run any more (seed 17000759). Raises NotReady."""
+    if replica.stopped:
+        raise NotReady("the replica stopped", shard=replica.shard)
 
 
 def _take(made: Replay, entries: Sequence[Entry]) -> int:
