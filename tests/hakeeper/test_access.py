@@ -60,17 +60,18 @@ def test_refused_changes_change_nothing() -> None:
     held = state.State()
     changed(held, ChangeAccess(ME, "*", ("read",)))
     before = state.save(held)
-    for wrong in (
-        ChangeAccess("me", "*", ("read",)),
-        ChangeAccess(uri("store", "s1"), "*", ("read",)),
-        ChangeAccess(ME, "everything", ("read",)),
-        ChangeAccess(ME, "*", ("write",)),
-        ChangeAccess(ME, "*", (), ("write",)),
-        ChangeAccess(ME, "*"),
+    for wrong, words in (
+        (ChangeAccess("me", "*", ("read",)), "expected spiffe://"),
+        (ChangeAccess(uri("store", "s1"), "*", ("read",)), "expected spiffe://"),
+        (ChangeAccess(ME, "everything", ("read",)), "expected *, cluster"),
+        (ChangeAccess(ME, "*", ("write",)), "roles are: "),
+        (ChangeAccess(ME, "*", (), ("write",)), "roles are: "),
+        (ChangeAccess(ME, "*"), "none is named"),
     ):
         outcome = access.apply_change(held, wrong)
         assert isinstance(outcome, Rejected)
         assert outcome.reason is Reason.INVALID_ARGUMENT
+        assert words in outcome.metadata["why"]
         assert state.save(held) == before
 
 

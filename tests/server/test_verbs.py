@@ -116,13 +116,13 @@ async def test_balancing_is_planned_begun_stopped_and_switched_off(client: LogCl
 
 
 async def test_what_is_wrong_has_a_typed_error(client: LogClient) -> None:
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="'closed' is none of open, read-only, draining"):
         await client.hakeeper.set_store_mode("s1", "closed", timeout=30)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="there are s1, s2, s"):
         await client.hakeeper.set_store_mode("s9", "draining", timeout=30)
     with pytest.raises(InvalidArgument):
         await client.hakeeper.cancel_operator(1 << 40, timeout=30)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="'sleeping' is none of created, "):
         await client.hakeeper.set_phase("sleeping", timeout=30)
     with pytest.raises(InvalidArgument):
         await client.hakeeper.check_impact([""], timeout=30)

@@ -30,7 +30,7 @@ def apply_change(state: State, change: ChangeAccess) -> Outcome:
         check_grantee(change.identity, change.scope)
         granted, revoked = checked_roles(change.grant), checked_roles(change.revoke)
     except InvalidArgument as error:
-        return Rejected(Reason.INVALID_ARGUMENT, dict(error.metadata))
+        return Rejected(Reason.INVALID_ARGUMENT, {**error.metadata, "why": error.message})
     if not granted and not revoked:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "none is named"})
     scopes = state.access.get(change.identity, {})

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable
-from typing import Final
+from enum import Enum
+from typing import Final, TypeVar
 
 from logservice_wire import rpcs
 from logservice_wire.errors import InvalidArgument, ShardDeleted, ShardNotFound
@@ -47,6 +48,8 @@ _HAKEEPERS_OWN: Final = Found(None)
 
 _ORDERED: Final = 2
 """From this cluster version on the heartbeats of a service have an order."""
+
+WordT = TypeVar("WordT", bound=Enum)
 
 
 def administration(
@@ -156,7 +159,9 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     )
     SetServiceState = administration(
         rpcs.SET_SERVICE_STATE,
-        lambda request, _: verbs.SetWorkState(request.service_id, _work_state(request.work_state)),
+        lambda request, _: verbs.SetWorkState(
+            request.service_id, _word(verbs.WorkState, request.work_state, "work_state")
+        ),
     )
     CreateTnShard = administration(
         rpcs.CREATE_TN_SHARD,
@@ -180,7 +185,10 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     SetStoreMode = administration(
         rpcs.SET_STORE_MODE,
         lambda request, _: verbs.SetStoreMode(
-            StoreId(request.store_id), _mode(request.mode), request.reason, request.force
+            StoreId(request.store_id),
+            _word(verbs.StoreMode, request.mode, "mode"),
+            request.reason,
+            request.force,
         ),
     )
     ForgetStore = administration(
@@ -255,7 +263,9 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self, request: hakeeper_pb2.SetPhaseRequest, context: Context
     ) -> hakeeper_pb2.SetPhaseResponse:
         """A person's transition of the phase."""
-        applied = await self.administer(proposals.SetPhase(_phase(request.phase)), context)
+        applied = await self.administer(
+            proposals.SetPhase(_word(Phase, request.phase, "phase")), context
+        )
         return hakeeper_pb2.SetPhaseResponse(phase=applied.data.decode())
 
     @handler
@@ -359,7 +369,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         query = queries.ListShards(
             after=ShardId(request.after),
             limit=request.limit or bounds.HAKEEPER_SHARDS_PER_PAGE_MAX,
-            states=tuple(_life(state) for state in request.states),
+            states=tuple(_word(Life, state, "states").value for state in request.states),
             labels=dict(request.labels),
             prefix=request.name_prefix,
         )
@@ -485,13 +495,6 @@ def _witnesses(asked: hakeeper_pb2.CreateShardRequest) -> int:
     return asked.witnesses
 
 
-def _life(state: str) -> str:
-    try:
-        return Life(state).value
-    except ValueError as error:
-        raise InvalidArgument(str(error), field="states") from error
-
-
 def _check_query(query: queries.Query) -> None:
     """Raise InvalidArgument for a query that no store would understand."""
     try:
@@ -504,25 +507,13 @@ def _serving(said: Iterable[hakeeper_pb2.ServingTnShard]) -> tuple[tuple[int, in
     return tuple((one.tn_shard_id, one.replica) for one in said)
 
 
-def _work_state(word: str) -> verbs.WorkState:
+def _word(words: type[WordT], said: str, field: str) -> WordT:
+    """One of the words of a field. Raises InvalidArgument{field}, which names them."""
     try:
-        return verbs.WorkState(word)
+        return words(said)
     except ValueError as error:
-        raise InvalidArgument(str(error), field="work_state") from error
-
-
-def _mode(word: str) -> verbs.StoreMode:
-    try:
-        return verbs.StoreMode(word)
-    except ValueError as error:
-        raise InvalidArgument(str(error), field="mode") from error
-
-
-def _phase(word: str) -> Phase:
-    try:
-        return Phase(word)
-    except ValueError as error:
-        raise InvalidArgument(str(error), field="phase") from error
+        known = ", ".join(str(one.value) for one in words)
+        raise InvalidArgument(f"{said!r} is none of {known}", field=field) from error
 
 
 def _errand(request: hakeeper_pb2.MoveReplicaRequest) -> verbs.WishReplica:
