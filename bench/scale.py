@@ -22,7 +22,7 @@ from bench import scale_verbs
 from bench.scale_world import HEARTBEAT_TICKS, STORE_TIMEOUT_TICKS, World
 from logservice.bounds import HAKEEPER_TICKS_PER_S
 from logservice.hakeeper import state as states
-from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers import listing, queries
 from logservice.hakeeper.repair import rehearsal
 from logservice.hakeeper.wishes import impact
 from logservice.ids import NO_REPLICA, ShardId, StoreId
@@ -120,6 +120,8 @@ def _forms(world: World, note: Note) -> None:
     _slices(note, "check-impact of a zone", lambda: impact.in_slices(state, zone))
     wanted = {"replicas": True, "leaders": True}
     _slices(note, "balance, dry run", lambda: rehearsal.in_slices(state, **wanted))
+    closed = queries.ListShards(states=("closed",))
+    _slices(note, "logs by their state", lambda: listing.in_slices(state, closed))
     view = world.rsm.lookup(queries.GetCluster())
     note("view of everything: make", _best_ms(lambda: world.rsm.lookup(queries.GetCluster())), "ms")
     encoded = queries.encode_answer(view)  # type: ignore[arg-type]

@@ -24,9 +24,8 @@ from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, ProposalId, decode_blocks, decode_command
 from logservice.hakeeper import feed, following, slices, state
 from logservice.hakeeper.allocation import apply_allocate
-from logservice.hakeeper.answers import queries, views
+from logservice.hakeeper.answers import listing, queries, views
 from logservice.hakeeper.answers.directory import directory_page
-from logservice.hakeeper.answers.listing import shard_page
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder, TransferLeader
@@ -121,7 +120,7 @@ class HAKeeperRsm:
             living = named(self._state, query.name)
             return views.shard_view(self._state, living) if living is not None else None
         if isinstance(query, queries.ListShards):
-            return shard_page(self._state, query)
+            return Sliced(listing.in_slices(self._state, query))
         if isinstance(query, queries.GetAccess):
             return views.access_view(self._state)
         if isinstance(query, queries.GetDirectory):

@@ -9,7 +9,7 @@ from logservice_wire.errors import Reason
 
 from logservice import bounds
 from logservice.hakeeper import tombstones
-from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers import listing, queries
 from logservice.hakeeper.answers.views import ShardPage, ShardView
 from logservice.hakeeper.commands import proposals, verbs
 from logservice.hakeeper.commands.policy import Policy, ZoneRule
@@ -17,10 +17,11 @@ from logservice.hakeeper.commands.replies import ShardLimits
 from logservice.hakeeper.commands.store_commands import StartReplica
 from logservice.hakeeper.repair import safety
 from logservice.hakeeper.state import State
-from logservice.hakeeper.stores import limits
+from logservice.hakeeper.stores import holdings, limits
 from logservice.ids import Index, Lsn, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.sliced import Sliced
 from logservice.versions import KNOWN
 from tests.hakeeper.model import HEARTBEAT_TICKS, Copy, Model, expiry, rejected
 
@@ -480,8 +481,9 @@ def test_an_answer_names_so_many_deleted_logs(monkeypatch: pytest.MonkeyPatch) -
 
 
 def listed(model: Model, **fields: object) -> tuple[list[int], int]:
-    page = model.rsm.lookup(queries.ListShards(**fields))  # type: ignore[arg-type]
-    assert isinstance(page, ShardPage)
+    found = model.rsm.lookup(queries.ListShards(**fields))  # type: ignore[arg-type]
+    assert isinstance(found, Sliced)
+    page = found.at_a_stretch()
     return [one.shard_id for one in page.shards], page.after
 
 
@@ -503,6 +505,28 @@ def test_logs_are_listed_page_by_page_and_filtered(model: Model) -> None:
     assert listed(model, states=("creating",)) == ([7], 0)
 
 
+def test_entries_are_applied_while_logs_are_listed(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is there all the time is shown, and one that goes is not in the way."""
+    monkeypatch.setattr(listing, "_SLICE", 1)
+    for number in range(2, 9):
+        born(model, f"wal-{number}")
+    found = model.rsm.lookup(queries.ListShards(states=("open",), limit=4))
+    steps = found.steps  # type: ignore[attr-defined]
+    for _ in range(3):
+        next(steps)
+    close(model, 4)
+    del model.state.shards[ShardId(5)]
+    holdings.forget(model.state)
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            next(steps)
+    page = ended.value.value
+    assert ([one.shard_id for one in page.shards], page.after) == ([1, 2, 3, 6], 6)
+    assert listed(model, states=("closed",)) == ([4], 0)
+
+
 def test_a_page_has_an_end(model: Model) -> None:
     largest = queries.ListShards(limit=bounds.HAKEEPER_SHARDS_PER_PAGE_MAX)
     assert queries.decode_query(queries.encode_query(largest)) == largest
@@ -517,6 +541,8 @@ def test_questions_and_answers_travel(model: Model) -> None:
     for query in (queries.ListShards(labels={"a": ""}), queries.ResolveShard("log-1")):
         assert queries.decode_query(queries.encode_query(query)) == query
         answer = model.rsm.lookup(query)
+        if isinstance(answer, Sliced):
+            answer = answer.at_a_stretch()
         assert isinstance(answer, ShardPage | ShardView)
         assert queries.decode_answer(query, queries.encode_answer(answer)) == answer
 
