@@ -22,14 +22,15 @@ from logservice.hakeeper.commands.verbs import (
     StoreMode,
     WishReplica,
 )
-from logservice.hakeeper.repair import errands
+from logservice.hakeeper.repair import errands, leaders
+from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.repair.safety import objection
-from logservice.hakeeper.state import Repair, Wish
+from logservice.hakeeper.state import Repair, ShardState, Wish
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation
 from logservice.outcome import Applied
 from logservice.versions import KNOWN
-from tests.hakeeper.model import Model, rejected
+from tests.hakeeper.model import Model, expiry, rejected
 from tests.hakeeper.test_drain import leaders_on, started, stores_of, why
 
 ONE = ShardId(1)
@@ -469,6 +470,32 @@ def test_a_pin_runs_out() -> None:
     model.propose(SetLeader(ONE, 60, last))
     model.run(60 + bounds.HAKEEPER_IDLE_CHECK_TICKS + 1)
     assert model.state.shards[ONE].leader_wish is None
+
+
+def test_a_pin_that_is_kept_or_cannot_be_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pass goes through all pins, so a thousand of them that are kept have to cost little."""
+    looked: list[StoreId] = []
+    bring_home = leaders._bring_home
+
+    def watched(checkers: Checkers, shard: ShardState, store: StoreId) -> None:
+        looked.append(store)
+        bring_home(checkers, shard, store)
+
+    monkeypatch.setattr(leaders, "_bring_home", watched)
+    model = started(4, shards=1)
+    last = follower(model)
+    model.propose(SetLeader(ONE, 5000, last))
+    model.run_until(lambda: ONE in leaders_on(model, last), 60)
+    model.run(20)
+    assert looked
+    looked.clear()
+    model.run(200)
+    assert looked == []
+    model.kill(last)
+    model.run(expiry(model))
+    looked.clear()
+    model.run(50)
+    assert looked == []
 
 
 def test_a_leader_that_does_not_change_hands_is_given_up_in_time() -> None:

@@ -434,10 +434,14 @@ class Checkers:
         member = shard.members.member(replica)
         if member is None or shard.shard in self._handing_over:
             return False
-        if len(self._handing_over) >= bounds.HAKEEPER_LEADS_MAX:
+        if not self.may_lead():
             return False
         self._begin(Repair.LEAD, shard, replica, NO_REPLICA, member.store_id, cause=cause)
         return True
+
+    def may_lead(self) -> bool:
+        """Whether another leadership may be handed over now."""
+        return len(self._handing_over) < bounds.HAKEEPER_LEADS_MAX
 
     # --- replicas on stores ---------------------------------------------------------------------
 

@@ -9,6 +9,10 @@ and who balances leaders asks `standing.leader_frozen`. Elections go their own w
 lock. Draining a store comes before a wish to lead there.
 
 A wish that has run out is removed at the next pass.
+
+Every pass goes through all wishes, so most of them are passed over by what is known already: that
+the store says it leads the shard (`holdings`), or is silent, or that as many leaderships are handed
+over as may be at once.
 """
 
 from __future__ import annotations
@@ -17,7 +21,12 @@ from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.repair.errands import voter_on
 from logservice.hakeeper.state import Cause, ShardState
 from logservice.hakeeper.stores import standing
-from logservice.hakeeper.stores.health import keeping_up, leader_report, stuck_members
+from logservice.hakeeper.stores.health import (
+    keeping_up,
+    leader_report,
+    live_store,
+    stuck_members,
+)
 from logservice.hakeeper.stores.holdings import holdings, touch
 from logservice.ids import StoreId
 
@@ -25,14 +34,18 @@ from logservice.ids import StoreId
 def carry_out(checkers: Checkers) -> None:
     """Begin to hand over what is led elsewhere."""
     state = checkers.state
-    for shard in [state.shards[one] for one in sorted(holdings(state).led_by_wish)]:
+    known = holdings(state)
+    for shard in [state.shards[one] for one in sorted(known.led_by_wish)]:
         if shard.leader_wish is None or shard.deleting_tick:
             continue
+        store = shard.leader_wish.store
         if standing.leader_wish(state, shard) is None:
             shard.leader_wish = None
             touch(state, shard.shard)
-        elif shard.leader_wish.store:
-            _bring_home(checkers, shard, shard.leader_wish.store)
+        elif not store or shard.shard in known.led.get(store, ()):
+            continue
+        elif live_store(state, store) is not None and checkers.may_lead():
+            _bring_home(checkers, shard, store)
 
 
 def _bring_home(checkers: Checkers, shard: ShardState, store: StoreId) -> None:
