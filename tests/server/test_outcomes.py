@@ -28,7 +28,8 @@ from logservice_wire.v1 import (
     log_pb2_grpc,
 )
 
-from logservice.ids import ShardId
+from logservice.ids import Incarnation, ShardId, StoreId
+from logservice.membership import Member, Membership
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.server.audit.log import AuditLog
@@ -179,8 +180,8 @@ class Telling:
         found = self._broken.host.replicas.info(shard)
         if found is None:
             return None
-        store = SimpleNamespace(replica_id=found.replica, store_id="s1")
-        membership = SimpleNamespace(members=[store], voters=(found.replica,))
+        store = Member(found.replica, StoreId("s1"), Incarnation(1))
+        membership = Membership(voters=(found.replica,), members=(store,))
         return SimpleNamespace(membership=membership, match=found.match, leader=0)
 
     async def _told(self, shard: int, work: Awaitable[Applied]) -> Applied:
