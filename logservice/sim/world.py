@@ -394,7 +394,8 @@ class World:
     def _patience_s(self) -> float:
         """How long HAKeeper waits for a directory that will never come back, because its disk is
         lost, and for how long it asks nothing more of a store where it failed too often: there may
-        be no other (seed 14002683). It counts ticks, which are longer in some worlds (seed 501437).
+        be no other (seed 14002683); it looks again at the next pass (short seed 18000113). It
+        counts ticks, which are longer in some worlds (seed 501437).
         """
         ticks = 0
         if any(store.gave_up_a_directory and store.disk.lost for store in self.stores):
@@ -404,7 +405,7 @@ class World:
             if isinstance(machine, HAKeeperRsm) and any(
                 shard.avoid for shard in machine.state.shards.values()
             ):
-                ticks += bounds.HAKEEPER_AVOID_TICKS
+                ticks += bounds.HAKEEPER_AVOID_TICKS + bounds.HAKEEPER_IDLE_CHECK_TICKS
                 break
         return ticks * self.config.hakeeper_tick_s
 

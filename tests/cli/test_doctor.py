@@ -121,7 +121,15 @@ def test_an_endpoint_of_nobody(ctl: Program, cluster: LocalCluster) -> None:
 def test_top(ctl: Program) -> None:
     found = ctl.json("top")
     assert isinstance(found, dict)
-    assert set(found) == {"cluster", "stores", "shards", "operators", "services", "feed"}
+    assert set(found) == {
+        "cluster",
+        "stores",
+        "shards",
+        "operators",
+        "services",
+        "tn_shards",
+        "feed",
+    }
     shown = ctl("top", "--count", 2, "--interval", 0.5)
     assert shown.code == 0
     assert "store-1" in shown.out

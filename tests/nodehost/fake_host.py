@@ -45,6 +45,7 @@ from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
 from logservice.raft.ready import Role
+from logservice.sliced import Sliced
 from logservice.versions import KnownVersion
 
 
@@ -182,7 +183,8 @@ class FakeHost:
     def stale_lookup(self, shard: ShardId, query: object) -> object:
         if self.local is None:
             raise ShardNotFound(shard=shard)
-        return self.local.rsm.lookup(query)
+        found = self.local.rsm.lookup(query)
+        return found.at_a_stretch() if isinstance(found, Sliced) else found
 
     def expire(self, shard: ShardId) -> None:
         """Nobody waits here."""

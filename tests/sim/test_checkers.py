@@ -205,7 +205,8 @@ def test_a_leader_without_a_committed_entry() -> None:
 def install(watch: Watch, applied: int, snapshot: int, **more: Any) -> list[str]:
     replica = SimpleNamespace(replica_id=ONE, applied=applied)
     store = SimpleNamespace(store_id="s1", running=lambda shard: replica)
-    watch.checker.finished(store, None, None, [update(1, 1, snapshot=snapshot, **more)])
+    parts = SimpleNamespace(log=lambda *_: SimpleNamespace(bootstrap=None))
+    watch.checker.finished(store, parts, None, [update(1, 1, snapshot=snapshot, **more)])
     return watch.said()
 
 
