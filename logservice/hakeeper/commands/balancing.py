@@ -9,6 +9,8 @@ import enum
 
 from msgspec import Struct
 
+from logservice.ids import ShardId, StoreId
+
 
 class BalanceMode(enum.StrEnum):
     """Who begins to balance."""
@@ -25,10 +27,10 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     """`replicas`, `leaders`: who begins. `..._wished_tick`: when a person began it and it has not
     ended since, else 0. `due_tick`: when to look again. `waits`: why no replica moves now. `flags`:
     for people, as of the last look. `bucket`: which part of the shards is looked at next.
-    `at_work`: the last look moved something, or found something on its way; so the next one comes
-    when it is due. `replicas_after`, `leaders_after`: how many of them the present round has
-    passed, 0 at its beginning (`balance`, `leadership`). `..._moved`: whether the round has moved
-    one. `breaches`: the shards whose zones break their rule, and how.
+    `at_work`: the last look left something to go on with; so the next one comes when it is due.
+    `replicas_walk`: what the present round has passed (`balance`), empty at its beginning.
+    `leaders_after`: how many leaders its own round has passed (`leadership`). `..._moved`: whether
+    the round has moved one. `breaches`: the shards whose zones break their rule, and how.
     """
 
     replicas: BalanceMode = BalanceMode.MANUAL
@@ -40,7 +42,7 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     flags: tuple[str, ...] = ()
     bucket: int = 0
     at_work: bool = False
-    replicas_after: int = 0
+    replicas_walk: tuple[tuple[StoreId, bool, ShardId], ...] = ()
     replicas_moved: bool = False
     leaders_after: int = 0
     leaders_moved: bool = False

@@ -25,8 +25,12 @@ too small to take it back.
 The most loaded store gives first, to the least loaded one that may take the replica. Replicas that
 do not lead go first. Equal states give equal moves.
 
-A large cluster has more replicas than one look may pass (HAKEEPER_BALANCE_REPLICAS). So a look goes
-on where the last one stopped, and begins again when all were passed.
+A large cluster has more replicas than one look may pass (HAKEEPER_BALANCE_REPLICAS). So a *round*
+takes many looks, and keeps for every store which of its replicas it has passed (`Walk`). It ends
+when each store that may give has passed all of its own, and then another one begins. Every look
+asks the most loaded store first again. So the one that has something to give is not kept waiting by
+the passing of those that have not: most stores of a zone may be unable to give a replica to another
+zone, however many they have.
 
 This file only names moves. `rebalance` says when they are made; `operators` makes them, and
 `safety` guards each change.
@@ -56,6 +60,12 @@ BAND: Final = (11, 10)
 """Shares whose ratio is less than this count as equal: what is free on a disk varies by a few
 percent."""
 
+Walk = tuple[tuple[StoreId, bool, ShardId], ...]
+"""Of each store the last replica that the present round has passed: whether it leads, its shard."""
+
+_NONE: Final = (False, ShardId(-1))
+_ALL: Final = (True, ShardId((1 << 64) - 1))
+
 _LEAVES: Final = frozenset({Repair.REPLACE, Repair.REMOVE, Repair.MOVE})
 
 
@@ -79,15 +89,15 @@ class Balance:
     """
 
     def __init__(
-        self, state: State, placement: Placement, *, after: int = 0, most: int | None = None
+        self, state: State, placement: Placement, *, walk: Walk = (), most: int | None = None
     ) -> None:
-        """Count what every store has, and will have once the operators are done. `after`: how many
-        replicas another walk for the load has passed. `most`: how many this one passes.
+        """Count what every store has, and will have once the operators are done. `walk`: what the
+        looks before have passed for the load. `most`: how many replicas this one passes.
         """
         self._state = state
-        self._began = self._passed = after
+        self._walked = {store: (leads, shard) for store, leads, shard in walk}
         self._most = most
-        self._seen: set[tuple[StoreId, ShardId]] = set()
+        self._passed = 0
         self.ended = False
         """Whether all replicas were passed that could go for the load."""
         self._placement = placement
@@ -180,58 +190,47 @@ class Balance:
     # --- for the load -----------------------------------------------------------------------------
 
     def load_move(self) -> Move | None:
-        """The next replica of a walk that the most loaded store gives. The walk begins again after
-        its end.
+        """The next replica of a round that the most loaded store gives. None: the round has ended,
+        or this look has passed as many as it may.
         """
-        for source, report, targets in self._givers(self._began):
-            if (source.store, report.shard) in self._seen:
-                continue
-            if self._is_full():
-                return None
-            self._passed += 1
-            self._seen.add((source.store, report.shard))
-            move = self._given(source, report, targets)
-            if move is not None:
-                return move
+        for source, targets in self._givers():
+            for report in self._not_passed(source):
+                if self._passed == self._most:
+                    return None
+                self._passed += 1
+                self._walked[source.store] = report.leads, report.shard
+                move = self._given(source, report, targets)
+                if move is not None:
+                    return move
+            self._walked[source.store] = _ALL
         self.ended = True
-        self._seen.clear()
+        self._walked.clear()
         return None
 
     @property
-    def after(self) -> int:
-        """Where the next walk goes on: where this one began, if it was not taken to its end."""
-        if self.ended:
-            return 0
-        return self._passed if self._is_full() else self._began
+    def walk(self) -> Walk:
+        """Where the next look goes on."""
+        return tuple((store, *last) for store, last in sorted(self._walked.items()))
 
-    def _is_full(self) -> bool:
-        return self._most is not None and self._passed >= self._began + self._most
-
-    def _givers(self, after: int) -> Iterator[tuple[StoreState, ReplicaReport, list[StoreState]]]:
-        """What the stores with a target could give, the most loaded first, and of each store the
-        replicas that do not lead first, with its targets; without the first `after`. Nothing is
-        begun before the last one was taken.
+    def _givers(self) -> Iterator[tuple[StoreState, list[StoreState]]]:
+        """The stores that have something to give and were not passed whole, the most loaded first,
+        each with those it pays to give to.
         """
         least = self._least_loaded()
+        if least is None:
+            return
         for source in reversed(self._by_share(self._placement.stores)):
+            if self._walked.get(source.store) == _ALL or not self._may_leave(source.store):
+                continue
             # Where all have the same nothing pays, and to ask each for each took 60 ms.
-            if least is None or not self._may_leave(source.store):
-                continue
-            if not self._has_more(source.store, least):
-                continue
-            if after >= len(source.replicas):
-                if any(self._pays(source.store, one.store) for one in self._placement.stores):
-                    after -= len(source.replicas)
-                continue
-            targets = self._targets(source.store)
-            if not targets:
-                continue
-            order = sorted(
-                source.replicas.values(), key=lambda report: (report.leads, report.shard)
-            )
-            for report in order[after:]:
-                yield source, report, targets
-            after = 0
+            if self._has_more(source.store, least) and (targets := self._targets(source.store)):
+                yield source, targets
+
+    def _not_passed(self, source: StoreState) -> list[ReplicaReport]:
+        """The replicas of the store, those that do not lead first."""
+        last = self._walked.get(source.store, _NONE)
+        left = [one for one in source.replicas.values() if (one.leads, one.shard) > last]
+        return sorted(left, key=lambda report: (report.leads, report.shard))
 
     def _targets(self, source: StoreId) -> list[StoreState]:
         """Where a replica of the store could go, the least loaded first."""

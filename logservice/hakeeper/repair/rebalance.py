@@ -18,8 +18,8 @@ INV-HK-BALANCE-WAITS: no replica is moved for zone or load while a shard is not 
 under way.
 
 A look costs as much as the cluster is large, so it is taken every HAKEEPER_BALANCE_TICKS at most.
-While something moves it is taken as often, although nothing else asks for a pass: the moves of one
-look may all have ended before the next one is due.
+While something moves, or is wished, or a round has not ended, it is taken as often although nothing
+else asks for a pass: the moves of one look may all have ended before the next one is due.
 Nothing here happens before cluster version 2.
 """
 
@@ -59,15 +59,24 @@ def carry_out(checkers: Checkers) -> None:
         if not state.balance.waits:
             _move_replicas(checkers, shards)
         _hand_over(checkers)
-        at_work = any(operator.cause in _OURS for operator in state.operators.values())
-        goes_on = state.balance.leaders_after > 0 or state.balance.replicas_after > 0
-        state.balance = replace(state.balance, at_work=at_work or goes_on)
+        state.balance = replace(state.balance, at_work=_goes_on(state))
     checkers.flags += [*state.balance.flags, *(text for _, text in state.balance.breaches)]
 
 
 def due(state: State) -> bool:
-    """Whether something was moved by the last look, and the next one is due."""
+    """Whether the last look left something to go on with, and the next one is due."""
     return state.balance.at_work and state.tick >= state.balance.due_tick
+
+
+def _goes_on(state: State) -> bool:
+    known = state.balance
+    return (
+        known.replicas_wished_tick > 0
+        or known.leaders_wished_tick > 0
+        or bool(known.replicas_walk)
+        or known.leaders_after > 0
+        or any(operator.cause in _OURS for operator in state.operators.values())
+    )
 
 
 def waits_for(state: State) -> str:
@@ -131,7 +140,7 @@ def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
     balance = Balance(
         state,
         checkers.placement,
-        after=known.replicas_after,
+        walk=known.replicas_walk,
         most=bounds.HAKEEPER_BALANCE_REPLICAS,
     )
     for shard in shards:
@@ -143,7 +152,7 @@ def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
         return
     if known.replicas is not BalanceMode.ON and not known.replicas_wished_tick:
         return
-    moved = known.replicas_moved and known.replicas_after > 0
+    moved = known.replicas_moved
     while room and (move := balance.load_move()) is not None:
         room -= 1
         moved = True
@@ -151,7 +160,7 @@ def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
             break
     state.balance = replace(
         state.balance,
-        replicas_after=balance.after,
+        replicas_walk=balance.walk,
         replicas_moved=moved and not balance.ended,
     )
     if balance.ended and not moved and not any(map(_is_move, state.operators.values())):
