@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import InvalidArgument
 
-from logservice.ids import ReplicaId, ShardId
+from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.nodehost.replica import quiesce
+from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.transport.seam import PeerIdentity
 from tests.nodehost.cluster import SHARD, Cluster, request
 from tests.waiting import eventually
 
@@ -128,6 +130,48 @@ async def test_a_follower_that_was_started_anew_wakes_the_leader(cluster: Cluste
     await quiesce_all(cluster)
     assert cluster.replica(leader).raft.term == term
     assert cluster.replica(follower).raft.leader == leader
+
+
+async def test_a_follower_that_applies_slowly_is_not_taken_for_a_lost_store(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short seed 18000202: the leader's store heard no beat of the other, took it for lost, and
+    its own followers of leaders there campaigned.
+    """
+    leader = await quiesce_all(cluster)
+    follower = leader % 3 + 1
+    slow = cluster.replica(follower)
+    idle = Replica.idle.fget
+    assert idle is not None
+    monkeypatch.setattr(Replica, "idle", property(lambda self: self is not slow and idle(self)))
+    cluster.host(follower)._quiescence.touch(slow)
+    assert slow.raft.quiesced
+    host = cluster.host(leader)
+    await ticks_pass(cluster, leader, 3 * host._quiescence._silent_ticks)
+    assert len(host._quiescence) == 1
+    assert slow.raft.quiesced
+
+
+async def test_an_answer_to_a_beat_is_not_answered(tmp_path: Path) -> None:
+    """Two stores without a quiesced shard would go on for ever."""
+    cluster = Cluster(tmp_path)
+    await cluster.up()
+    heard: list[tuple[StoreId, tuple[int, ...]]] = []
+    for number in (1, 2):
+        host = cluster.host(number)
+
+        async def hear(
+            sender: PeerIdentity, beat: tuple[int, ...], beats: Quiescence = host._quiescence
+        ) -> None:
+            heard.append((sender.store_id, beat))
+            await beats._on_beat(sender, beat)
+
+        host.requests.register(quiesce.BEAT, hear)
+    first = cluster.host(1).identity
+    await cluster.host(2).on_request(first, quiesce.BEAT.method, quiesce._BEAT.pack(7, 1))
+    await ticks_pass(cluster, 2, 20)
+    assert heard == [("store-1", (7, 1)), ("store-2", (0, 0))]
+    await cluster.down()
 
 
 async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> None:

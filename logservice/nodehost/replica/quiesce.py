@@ -16,6 +16,10 @@ quiesced shards that the sender leads with a member on the receiver. From it the
   halted, was stopped, or woke up and its heartbeats do not arrive), the followers wake up and wake
   their leaders.
 
+A store also answers the beat of a leader's store with which it shares no quiesced shard. A follower
+whose core is quiesced may have entries left to apply; so it is ticked, and is not quiesced here.
+Its store would send no beat for it, and the leader's would take a store that lives for lost.
+
 INV-QUIESCE-3: a replica that is not ticked has nothing that time could change: no request, no read,
 nothing to apply or to send.
 A beat resets no election timer: replicas that count time are ticked, and listen to their leader
@@ -43,6 +47,7 @@ from logservice.raft.ready import Role
 
 _BEAT = struct.Struct("<QQ")
 _MARK = struct.Struct("<QQQ")
+_LEADS_NONE: Final = (0, 0)
 
 
 def _decode_beat(body: bytes) -> tuple[int, ...]:
@@ -82,7 +87,6 @@ class _Peer:
     followed: int = 0
     followed_count: int = 0
     differs_since: int | None = None
-    beating: bool = False
     shards: dict[ShardId, None] = field(default_factory=dict)
 
 
@@ -103,6 +107,8 @@ class Quiescence:
         self._ticked: dict[ShardId, Replica] = {}
         self._quiesced: dict[ShardId, _Quiesced] = {}
         self._peers: dict[StoreId, _Peer] = {}
+        self._owed: set[StoreId] = set()
+        self._beating: set[StoreId] = set()
         self._beats: set[asyncio.Task[None]] = set()
         requests.register(BEAT, self._on_beat)
 
@@ -198,25 +204,35 @@ class Quiescence:
             if self._ticks - peer.heard > self._silent_ticks:
                 self._lost(store, peer)
                 continue
-            if not peer.beating:
-                peer.beating = True
-                beat = (peer.led, peer.led_count)
-                task = asyncio.get_running_loop().create_task(self._send(store, peer, beat))
-                self._beats.add(task)
-                task.add_done_callback(self._beats.discard)
+            self._begin(store, (peer.led, peer.led_count))
+        for store in self._owed - self._peers.keys():
+            self._begin(store, _LEADS_NONE)
+        self._owed.clear()
 
-    async def _send(self, store: StoreId, peer: _Peer, beat: tuple[int, ...]) -> None:
+    def _begin(self, store: StoreId, beat: tuple[int, int]) -> None:
+        if store in self._beating:
+            return
+        self._beating.add(store)
+        task = asyncio.get_running_loop().create_task(self._send(store, beat))
+        self._beats.add(task)
+        task.add_done_callback(self._beats.discard)
+
+    async def _send(self, store: StoreId, beat: tuple[int, int]) -> None:
         timeout_s = self._options.tick_ms / 1000 * self._silent_ticks
         try:
             await self._requests.ask(store, BEAT, beat, timeout_s)
         except LogServiceError:
             pass  # that store hears nothing, and draws its own conclusion
         finally:
-            peer.beating = False
+            self._beating.discard(store)
 
     async def _on_beat(self, sender: PeerIdentity, beat: tuple[int, ...]) -> None:
         peer = self._peers.get(sender.store_id)
         if peer is None:
+            if (
+                beat != _LEADS_NONE
+            ):  # which is an answer itself, and two stores would go on for ever
+                self._owed.add(sender.store_id)
             return
         peer.heard = self._ticks
         if peer.boot_id not in (None, sender.boot_id):
