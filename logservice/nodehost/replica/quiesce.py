@@ -205,7 +205,7 @@ class Quiescence:
                 self._lost(store, peer)
                 continue
             self._begin(store, (peer.led, peer.led_count))
-        for store in self._owed - self._peers.keys():
+        for store in sorted(self._owed - self._peers.keys()):
             self._begin(store, _LEADS_NONE)
         self._owed.clear()
 
@@ -229,9 +229,8 @@ class Quiescence:
     async def _on_beat(self, sender: PeerIdentity, beat: tuple[int, ...]) -> None:
         peer = self._peers.get(sender.store_id)
         if peer is None:
-            if (
-                beat != _LEADS_NONE
-            ):  # which is an answer itself, and two stores would go on for ever
+            # A beat of none may be an answer itself: two stores would go on for ever.
+            if beat != _LEADS_NONE:
                 self._owed.add(sender.store_id)
             return
         peer.heard = self._ticks
