@@ -7,12 +7,16 @@ the incarnation of the data directory, so that an emptied disk cannot vote under
 
 `encode` describes the byte form (little-endian). It is part of the snapshot format, so changing it
 is a format change.
+
+Python's collector does not look at memberships (`gc=False`): HAKeeper keeps one for each of 10 000
+logs, and none leads back to itself.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from logservice.ids import Incarnation, Index, ReplicaId, StoreId
 
@@ -26,8 +30,7 @@ class MembershipCorrupt(ValueError):
     """The bytes are not a membership."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True, gc=False):
     """Where one replica lives."""
 
     replica_id: ReplicaId
@@ -35,8 +38,7 @@ class Member:
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True, gc=False):
     """Replica ids are sorted tuples without repeats; `members` is sorted by replica id.
 
     voters: the incoming (or only) majority; outgoing: the other half while a joint change is under

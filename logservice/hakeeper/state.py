@@ -46,7 +46,7 @@ from logservice.membership import Membership
 from logservice.snapshot import SnapshotCorrupt
 
 
-class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
+class StoreState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """One store.
 
     live_since: the tick of its first heartbeat, or of the first one after it had expired.
@@ -107,7 +107,7 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
         return directory is not None and not directory.failed
 
 
-class Replayed(Struct, array_like=True, forbid_unknown_fields=True):
+class Replayed(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """How far a service has replayed a log. `since`: the index of the entry that first said so.
     `behind_since`: the tick since when the log has had more and `lsn` did not move, else 0.
     """
@@ -117,7 +117,7 @@ class Replayed(Struct, array_like=True, forbid_unknown_fields=True):
     behind_since: int = 0
 
 
-class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
+class ServiceState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """One of the database's own services."""
 
     service: str
@@ -139,7 +139,7 @@ class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
     """Its newest process serves TN shards that it is given."""
 
 
-class TnShard(Struct, array_like=True, forbid_unknown_fields=True):
+class TnShard(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A unit of the database's work on a log, and the process that serves it; `stores.tn_shards`.
 
     service, boot_id: the process that it was given to; empty and 0 while nobody has it. replica
@@ -162,21 +162,21 @@ class TnShard(Struct, array_like=True, forbid_unknown_fields=True):
     """The service that did not begin to serve it."""
 
 
-class Applicant(Struct, array_like=True, forbid_unknown_fields=True):
+class Applicant(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A store that was turned away: when it last asked, and why."""
 
     tick: int
     why: str
 
 
-class Behind(Struct, array_like=True, forbid_unknown_fields=True):
+class Behind(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The furthest index that a replica behind the commit index was seen at, and since when."""
 
     index: Index
     tick: int
 
 
-class LeaderWish(Struct, array_like=True, forbid_unknown_fields=True):
+class LeaderWish(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """Until that tick the leader stays: on `store`, or where it is when that is empty."""
 
     store: StoreId
@@ -184,7 +184,7 @@ class LeaderWish(Struct, array_like=True, forbid_unknown_fields=True):
     reason: str
 
 
-class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
+class ShardState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """One shard as it should be, and its newest known membership.
 
     initial: the membership it was bootstrapped with. It is decided at most once, and empty until
@@ -230,7 +230,7 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
         return decoded(self.membership)
 
 
-class Creation(Struct, array_like=True, forbid_unknown_fields=True):
+class Creation(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A request that made a log: when (an index of shard 0), which, and what it asked for (a
     digest).
     """
@@ -240,7 +240,7 @@ class Creation(Struct, array_like=True, forbid_unknown_fields=True):
     wish: bytes
 
 
-class SentOrder(Struct, array_like=True, forbid_unknown_fields=True):
+class SentOrder(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A request that made a command for a service: which, and a digest of what it asked for."""
 
     command: int
@@ -288,7 +288,7 @@ BRINGS_REPLICA = BRINGS_VOTER | {Repair.LEARN}
 CHANGES_MEMBERSHIP = BRINGS_REPLICA | {Repair.REMOVE}
 
 
-class Operator(Struct, array_like=True, forbid_unknown_fields=True):
+class Operator(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A repair under way. It ends when the reported state says so.
 
     replica: the new replica (BRINGS_REPLICA), else the one that the repair is about. old: the
@@ -320,7 +320,7 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True):
     witness: bool = False
 
 
-class Wish(Struct, array_like=True, forbid_unknown_fields=True):
+class Wish(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A one-time wish about a replica (`verbs.WishReplica`). `ended_tick` is 0 while it is worked
     for; then `result` says what became of it. `step` says what it waits for. `tries`: how many
     operators for it were given up.
@@ -340,7 +340,7 @@ class Wish(Struct, array_like=True, forbid_unknown_fields=True):
     result: str = ""
 
 
-class GoneStore(Struct, array_like=True, forbid_unknown_fields=True):
+class GoneStore(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A store that was forgotten: when, whether with its replicas, and its data directories, which
     never count again.
     """

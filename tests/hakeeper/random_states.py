@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -92,7 +91,7 @@ def _make_witnesses(dice: random.Random, state: State) -> None:
             continue
         old, shard.membership = (
             shard.membership,
-            replace(members, witnesses=tuple(sorted(witnesses))).encode(),
+            msgspec.structs.replace(members, witnesses=tuple(sorted(witnesses))).encode(),
         )
         for store in state.stores.values():
             report = store.replicas.get(shard.shard)

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, ReplicaId, Term
@@ -50,7 +51,7 @@ def test_two_of_three_that_differ_wait_for_the_third() -> None:
 
 
 def test_learners_may_be_wrong_but_never_right() -> None:
-    members = replace(THREE, learners=ids(7, 8))
+    members = structs.replace(THREE, learners=ids(7, 8))
     assert judged(members, r1="a", r2="a", r7="b").wrong == ids(7)
     assert judged(members, r1="a", r7="b", r8="b") == Judgement(Verdict.UNDECIDED)
     alone = Membership(voters=ids(1), learners=ids(7, 8))
@@ -58,7 +59,7 @@ def test_learners_may_be_wrong_but_never_right() -> None:
 
 
 def test_witnesses_hold_nothing_and_do_not_count() -> None:
-    members = replace(THREE, witnesses=ids(3))
+    members = structs.replace(THREE, witnesses=ids(3))
     assert holders(members) == ids(1, 2)
     assert judged(members, r1="a", r2="b", r3="a") == Judgement(Verdict.CONTESTED)
 

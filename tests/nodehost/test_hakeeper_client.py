@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
 import pytest
 from logservice_wire.errors import (
@@ -163,7 +162,7 @@ async def test_a_store_that_was_away_learns_who_runs_shard_0_from_the_one_member
         [Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n)) for n in (1, 2)]
     )
     state = cluster.shard0.rsm.state
-    state.shards[HAKEEPER_SHARD].membership = dataclasses.replace(newer, change_epoch=9).encode()
+    state.shards[HAKEEPER_SHARD].membership = replace(newer, change_epoch=9).encode()
     book = AddressBook([Copy(MemoryVfs(), "/away")], {StoreId("s1"): "s1:1"})
     book.update(
         [DirectoryEntry(StoreId("s2"), "s2:1", "s2:50")], cluster.shard0.membership.encode()

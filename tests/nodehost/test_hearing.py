@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from logservice_wire.errors import Halted
+from msgspec import structs
 
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
@@ -168,8 +169,8 @@ async def test_a_snapshot_with_an_older_membership_or_a_removed_replica_is_refus
     for index in range(good.index + 1, good.index + 4):
         ahead.update(Entry(good.term, Index(index), good.next_lsn, 0, EntryKind.NOOP, b""))
     forged = replace(good, index=Index(good.index + 3), state=ahead.save_snapshot())
-    late = replace(good.membership, change_epoch=Index(good.index + 50))
-    victim.raft._state.membership = replace(good.membership, removed=(ReplicaId(7),))
+    late = structs.replace(good.membership, change_epoch=Index(good.index + 50))
+    victim.raft._state.membership = structs.replace(good.membership, removed=(ReplicaId(7),))
     for membership in (late, good.membership):
         say(
             cluster,
@@ -424,7 +425,7 @@ async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> N
     assert host.refusals.counts["stranger"] == 1
     asked: list[ShardId] = []
     store = cluster.stores[4]
-    newer = replace(
+    newer = structs.replace(
         cluster.membership(),
         change_epoch=Index(50),
         voters=(ReplicaId(1), ReplicaId(9)),
@@ -466,8 +467,8 @@ def test_who_left_is_heard_only_as_the_leader_it_was_and_until_there_is_another(
     members.applied(Term(6))
     assert members.get(ReplicaId(2)) is None
     # Members that HAKeeper names are heard as well, but a membership that is certain here wins.
-    moved = replace(rows[0], store_id=StoreId("elsewhere"))
-    newer = replace(after, change_epoch=Index(12), members=(moved, rows[2]))
+    moved = structs.replace(rows[0], store_id=StoreId("elsewhere"))
+    newer = structs.replace(after, change_epoch=Index(12), members=(moved, rows[2]))
     assert members.name(newer)
     assert members.get(ReplicaId(1)) == rows[0]
     assert members.get(ReplicaId(3)) == rows[2]

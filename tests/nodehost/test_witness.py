@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from logservice_wire.errors import InvalidArgument, LogServiceError, ShardNotFound, UnknownOutcome
+from msgspec.structs import replace
 
 from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange

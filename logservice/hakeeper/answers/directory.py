@@ -21,7 +21,7 @@ from logservice.hakeeper.state import ShardState, State
 from logservice.ids import ShardId
 
 
-class DirectoryRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class DirectoryRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """One log. `mark`: the index of the entry that changed the row last. `state`: open, closed or
     deleting.
     """

@@ -29,29 +29,39 @@ class QueryCorrupt(ValueError):
     """The bytes are not a query, or not its answer, of a version this code knows."""
 
 
-class GetCluster(Struct, tag="cluster", array_like=True, frozen=True, forbid_unknown_fields=True):
+class GetCluster(
+    Struct, tag="cluster", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for everything; the answer is a `ClusterView`."""
 
 
-class GetSummary(Struct, tag="summary", array_like=True, frozen=True, forbid_unknown_fields=True):
+class GetSummary(
+    Struct, tag="summary", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for everything but the logs, which `ListShards` has in pages; the answer is a
     `ClusterView` with shard 0 alone. It exists from cluster version 2 on.
     """
 
 
-class GetShard(Struct, tag="shard", array_like=True, frozen=True, forbid_unknown_fields=True):
+class GetShard(
+    Struct, tag="shard", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for one shard; the answer is a `ShardView`, or None."""
 
     shard: Shard
 
 
-class ResolveShard(Struct, tag="resolve", array_like=True, frozen=True, forbid_unknown_fields=True):
+class ResolveShard(
+    Struct, tag="resolve", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for the living log of that name; the answer is a `ShardView`, or None."""
 
     name: Name
 
 
-class ListShards(Struct, tag="list", array_like=True, frozen=True, forbid_unknown_fields=True):
+class ListShards(
+    Struct, tag="list", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for logs in the order of their ids, those behind `after`; the answer is a `ShardPage`.
 
     Only logs in one of `states` (all, when empty), with all of `labels` (an empty value stands for
@@ -68,7 +78,7 @@ class ListShards(Struct, tag="list", array_like=True, frozen=True, forbid_unknow
 
 
 class GetDirectory(
-    Struct, tag="directory", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="directory", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Asks for the rows of the directory behind mark `since` and log `after`; the answer is a
     `DirectoryPage`. It exists from cluster version 2 on.
@@ -81,15 +91,21 @@ class GetDirectory(
     )
 
 
-class GetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
+class GetPhase(
+    Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for the cluster's phase; the answer is a `str`."""
 
 
-class GetAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
+class GetAccess(
+    Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for the access list; the answer is an `AccessView`."""
 
 
-class CheckImpact(Struct, tag="impact", array_like=True, frozen=True, forbid_unknown_fields=True):
+class CheckImpact(
+    Struct, tag="impact", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks what it would cost if these stores were away; the answer is an `Impact`. It exists from
     cluster version 2 on.
     """
@@ -98,7 +114,7 @@ class CheckImpact(Struct, tag="impact", array_like=True, frozen=True, forbid_unk
 
 
 class PlanBalance(
-    Struct, tag="plan-balance", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="plan-balance", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Asks what balancing replicas, leaders or both would move; the answer is a `BalancePlan`. It
     exists from cluster version 2 on.
@@ -108,7 +124,9 @@ class PlanBalance(
     leaders: bool
 
 
-class GetEvents(Struct, tag="events", array_like=True, frozen=True, forbid_unknown_fields=True):
+class GetEvents(
+    Struct, tag="events", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Asks for the events behind revision `after`; the answer is an `EventPage`."""
 
     after: Natural

@@ -23,7 +23,7 @@ class BalanceMode(enum.StrEnum):
     """Nobody: the verb is refused, too."""
 
 
-class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """`replicas`, `leaders`: who begins. `..._wished_tick`: when a person began it and it has not
     ended since, else 0. `due_tick`: when to look again. `waits`: why no replica moves now. `flags`:
     for people, as of the last look. `bucket`: which part of the shards is looked at next.

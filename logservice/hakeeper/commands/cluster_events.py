@@ -56,7 +56,7 @@ class EventKind(enum.StrEnum):
     `replica` its newest number, `store` the service; `text` begins with its id."""
 
 
-class ClusterEvent(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class ClusterEvent(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """One event. `kind` is a value of `EventKind`, or one that a later version has."""
 
     revision: int
@@ -68,7 +68,7 @@ class ClusterEvent(Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     text: str = ""
 
 
-class EventPage(Struct, array_like=True, frozen=True):
+class EventPage(Struct, array_like=True, frozen=True, gc=False):
     """Some events, in order; none when those behind the asked revision are not kept any more.
     `oldest`: the oldest revision that is kept. `last`: the newest one.
     """
@@ -78,7 +78,7 @@ class EventPage(Struct, array_like=True, frozen=True):
     last: int
 
 
-class Feed(Struct, array_like=True, forbid_unknown_fields=True):
+class Feed(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The newest events, and what of truncations was not told yet.
 
     last: the revision of the newest event. truncations: log -> newest truncation LSN, the log that

@@ -28,14 +28,14 @@ class ZoneRule(enum.StrEnum):
     """No zone ever has a majority of the voters: rather fewer replicas than wanted."""
 
 
-class LearnersIn(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class LearnersIn(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """So many standing learners in that zone; empty for anywhere."""
 
     zone: Text
     count: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_LEARNERS_MAX)]
 
 
-class Policy(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class Policy(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """`leader_zone`: where the leader should be, empty for anywhere. `protected`: the log is
     deleted only by force. `learners`: the standing learners, each zone once. What is
     appended per second: 0 for as much as goes. `weight`: its share of a disk that more logs want

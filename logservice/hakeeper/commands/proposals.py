@@ -54,13 +54,13 @@ class ProposalCorrupt(ValueError):
     """The bytes are not a proposal of a version this code knows."""
 
 
-class Tick(Struct, tag="tick", array_like=True, frozen=True, forbid_unknown_fields=True):
+class Tick(Struct, tag="tick", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """Time goes on by one tick, but only if `term` is the term of the entry that carries this."""
 
     term: RaftTerm
 
 
-class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A log shard to create at the first start."""
 
     name: Name
@@ -77,7 +77,7 @@ class Joining(enum.StrEnum):
 
 
 class InitialCluster(
-    Struct, tag="initial", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="initial", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """The first configuration. It takes effect once; a repetition is answered with the present
     phase and changes nothing.
@@ -96,20 +96,24 @@ class InitialCluster(
     joining: Joining = Joining.AUTOMATIC
 
 
-class AdmitStore(Struct, tag="admit", array_like=True, frozen=True, forbid_unknown_fields=True):
+class AdmitStore(
+    Struct, tag="admit", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A person admits this store to the cluster. `hakeeper`: the store may also run shard 0."""
 
     store: Store
     hakeeper: bool = False
 
 
-class SetJoining(Struct, tag="joining", array_like=True, frozen=True, forbid_unknown_fields=True):
+class SetJoining(
+    Struct, tag="joining", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A person decides how stores join from now on."""
 
     joining: Joining
 
 
-class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """One data directory of a store.
 
     `used_bytes`: what log storage takes. `free_bytes`: what can still be written. `failed`: why the
@@ -125,7 +129,7 @@ class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_field
     full: bool = False
 
 
-class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """One running replica as its store sees it, and the data directory it is in. `epoch` is the
     membership's change epoch.
 
@@ -167,7 +171,9 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     """Of a leader: the holds for services (`service_hold`), each with its LSN."""
 
 
-class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_unknown_fields=True):
+class StoreHeartbeat(
+    Struct, tag="store", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """What a store is and runs. `sequence` grows by one per heartbeat of a process (`boot_id`).
 
     `base`: 0 for a full report. Else it is the sequence of an earlier heartbeat, and `replicas` and
@@ -208,7 +214,7 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
 
 
 class ServiceHeartbeat(
-    Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """One of the database's own services (TN, CN, proxy). `owner`: the identity it belongs to."""
 
@@ -236,7 +242,9 @@ class ServiceHeartbeat(
     """The process serves TN shards that it is given."""
 
 
-class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):
+class CreateShard(
+    Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A new log shard. With `shard` 0 HAKeeper chooses the id, with an empty `name` it is called
     ``shard-<id>``, and with `replicas` 0 it gets the default number. When the same `owner` repeats
     a non-empty `request_id`, it gets the same log. `witnesses`: so many of the replicas store no
@@ -254,7 +262,7 @@ class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unk
 
 
 class ChangeShard(
-    Struct, tag="change-shard", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="change-shard", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Another name, number of replicas, policy or labels for a log; what is empty, 0 or None stays.
     `revision`: of the log as the caller saw it, None for whichever it is.
@@ -269,7 +277,7 @@ class ChangeShard(
 
 
 class DeleteShard(
-    Struct, tag="delete-shard", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="delete-shard", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """The log of that id and name ends for ever. `closed_index`: of its Close, which the caller has
     seen. `force`: also when it is open, protected, or has holds.
@@ -281,21 +289,23 @@ class DeleteShard(
     force: bool = False
 
 
-class SetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
+class SetPhase(
+    Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A person sets the cluster's phase; only the transitions in `phase.BY_PERSON` take effect."""
 
     phase: Phase
 
 
 class RaiseVersion(
-    Struct, tag="raise-version", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="raise-version", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """A person raises the cluster version; see `stores.cluster_version`."""
 
     version: Positive
 
 
-class Order(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class Order(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A command and the store or service it is for."""
 
     target: Name
@@ -303,7 +313,7 @@ class Order(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduleCommands(
-    Struct, tag="schedule", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="schedule", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Queue commands that a person or the database asks for.
 
@@ -316,7 +326,9 @@ class ScheduleCommands(
     orders: Annotated[tuple[Order, ...], Meta(min_length=1, max_length=bounds.HAKEEPER_QUEUE_MAX)]
 
 
-class SendOrder(Struct, tag="order", array_like=True, frozen=True, forbid_unknown_fields=True):
+class SendOrder(
+    Struct, tag="order", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Queue a command for one of the database's own services; `kind` and `payload` are its own.
 
     When the same `owner` repeats a `request_id`, it is the same command. It exists from cluster
@@ -330,7 +342,9 @@ class SendOrder(Struct, tag="order", array_like=True, frozen=True, forbid_unknow
     owner: Owner = ""
 
 
-class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknown_fields=True):
+class AllocateIds(
+    Struct, tag="ids", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A range of unique ids of `key`. When the same `owner` repeats a non-empty `request_id`, it
     gets the same range.
     """
@@ -341,7 +355,7 @@ class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknow
     owner: Owner = ""
 
 
-class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """`access.Grant`, as it is stored and sent."""
 
     identity: AccessText
@@ -349,7 +363,9 @@ class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
     roles: RoleNames
 
 
-class ChangeAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
+class ChangeAccess(
+    Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Give `identity` the roles in `grant` over `scope`, and take the roles in `revoke` from it."""
 
     identity: AccessText
@@ -358,7 +374,9 @@ class ChangeAccess(Struct, tag="access", array_like=True, frozen=True, forbid_un
     revoke: RoleNames = ()
 
 
-class AckCommands(Struct, tag="ack", array_like=True, frozen=True, forbid_unknown_fields=True):
+class AckCommands(
+    Struct, tag="ack", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Acknowledge commands outside of a heartbeat. `target` is a store or a service."""
 
     target: Name

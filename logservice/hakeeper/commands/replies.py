@@ -38,7 +38,7 @@ class ReplyCorrupt(ValueError):
     """The bytes are not a reply of a version this code knows."""
 
 
-class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A store that belongs to the cluster: where it is, and which data directories are its own."""
 
     store: Store
@@ -49,7 +49,7 @@ class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields
     ] = ()
 
 
-class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A replica of the receiver that once reported entries through that index as durable there."""
 
     shard: Shard
@@ -57,7 +57,7 @@ class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     through: LogIndex
 
 
-class ShardLimits(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class ShardLimits(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """The limits of one log; see `policy.Policy`."""
 
     shard: Shard
@@ -66,7 +66,7 @@ class ShardLimits(Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
     weight: Weight = bounds.SHARD_WEIGHT_DEFAULT
 
 
-class HoldOrder(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class HoldOrder(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """The receiver leads the shard, and sets or moves the hold of that name for the identity
     `owner`, or releases it when `lsn` is 0.
     """
@@ -77,7 +77,7 @@ class HoldOrder(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     owner: Owner = ""
 
 
-class ReplayedHold(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class ReplayedHold(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a service has replayed of a log, and what that holds.
 
     `lsn`: as the service said it. `held_lsn`: records from there on stay; 0 when no leader has
@@ -95,7 +95,7 @@ class ReplayedHold(Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     hold: Text = ""
 
 
-class ServedTnShard(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class ServedTnShard(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A TN shard that the receiver shall serve: of which log, and as which replica."""
 
     tn_shard: Positive
@@ -103,7 +103,7 @@ class ServedTnShard(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     replica: Positive
 
 
-class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """The answer to one heartbeat.
 
     `need_full`: the report was a difference to something unknown, so the store must send a full

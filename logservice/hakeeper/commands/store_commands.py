@@ -34,7 +34,9 @@ from logservice.hakeeper.commands.wire_types import (
 from logservice.ids import Incarnation, StoreId
 
 
-class StartReplica(Struct, tag="start", array_like=True, frozen=True, forbid_unknown_fields=True):
+class StartReplica(
+    Struct, tag="start", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Run a replica. `membership`: what it begins with if it has no data. `join`: whether it then
     waits for the leader's snapshot instead of taking part in the bootstrap.
     """
@@ -47,14 +49,16 @@ class StartReplica(Struct, tag="start", array_like=True, frozen=True, forbid_unk
     fresh: bool
 
 
-class RemoveReplica(Struct, tag="remove", array_like=True, frozen=True, forbid_unknown_fields=True):
+class RemoveReplica(
+    Struct, tag="remove", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Stop this replica if it runs, and remove its data for ever: it is in no membership."""
 
     shard: Shard
     replica: Replica
 
 
-class Step(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class Step(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """`config_change.ChangeStep`, encodable."""
 
     kind: ChangeKind
@@ -64,7 +68,7 @@ class Step(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMembership(
-    Struct, tag="change", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="change", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Propose one ConfigChange. All steps take effect together (joint consensus), or none does."""
 
@@ -84,7 +88,7 @@ class ChangeMembership(
 
 
 class TransferLeader(
-    Struct, tag="transfer", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="transfer", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Move leadership to `target`, for example before maintenance.
 
@@ -95,7 +99,9 @@ class TransferLeader(
     target: Replica
 
 
-class ServiceOrder(Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True):
+class ServiceOrder(
+    Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A command for one of the database's own services; HAKeeper does not look inside."""
 
     kind: Name
@@ -125,7 +131,7 @@ def described(command: AnyCommand) -> str:
     return f"an order for a service, {command.kind}"
 
 
-class QueuedCommand(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class QueuedCommand(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """A command in a queue. `id` is unique over the cluster's life. `operator` is 0 when a person
     asked for it. `term` is the term that shard 0 was in when the command was queued; it is
     information for the receiver's log.
@@ -137,7 +143,7 @@ class QueuedCommand(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     command: AnyCommand
 
 
-class CommandResult(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class CommandResult(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """Acknowledges command `id`. `reason` is empty for success, else a Reason value."""
 
     id: Natural

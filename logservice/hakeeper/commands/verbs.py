@@ -52,7 +52,9 @@ class Errand(enum.StrEnum):
     """The next voter that the policy does not want any more shall be the one on `source`."""
 
 
-class SetStoreMode(Struct, tag="mode", array_like=True, frozen=True, forbid_unknown_fields=True):
+class SetStoreMode(
+    Struct, tag="mode", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Use the store in that way from now on: drain it, close it for new replicas, open it."""
 
     store: Store
@@ -61,7 +63,9 @@ class SetStoreMode(Struct, tag="mode", array_like=True, frozen=True, forbid_unkn
     force: bool = False
 
 
-class SetRepair(Struct, tag="repair", array_like=True, frozen=True, forbid_unknown_fields=True):
+class SetRepair(
+    Struct, tag="repair", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Replace nothing for so many ticks: no voter of `store`, or none at all when it is empty. With
     0 ticks repairs go on.
     """
@@ -71,7 +75,9 @@ class SetRepair(Struct, tag="repair", array_like=True, frozen=True, forbid_unkno
     reason: Text = ""
 
 
-class ForgetStore(Struct, tag="forget", array_like=True, frozen=True, forbid_unknown_fields=True):
+class ForgetStore(
+    Struct, tag="forget", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """The store does not belong to the cluster any more. `lost`: it still has replicas, and will
     never come back.
     """
@@ -81,7 +87,9 @@ class ForgetStore(Struct, tag="forget", array_like=True, frozen=True, forbid_unk
     force: bool = False
 
 
-class WishReplica(Struct, tag="wish", array_like=True, frozen=True, forbid_unknown_fields=True):
+class WishReplica(
+    Struct, tag="wish", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """A one-time wish about a replica; which of `source` and `target` counts, `Errand` says."""
 
     errand: Errand
@@ -92,7 +100,9 @@ class WishReplica(Struct, tag="wish", array_like=True, frozen=True, forbid_unkno
     force: bool = False
 
 
-class SetLeader(Struct, tag="leader", array_like=True, frozen=True, forbid_unknown_fields=True):
+class SetLeader(
+    Struct, tag="leader", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Keep the shard's leader for so many ticks on `store`, or, when that is empty, where it is:
     HAKeeper moves it for no other reason. With 0 ticks that ends.
     """
@@ -103,14 +113,21 @@ class SetLeader(Struct, tag="leader", array_like=True, frozen=True, forbid_unkno
     reason: Text = ""
 
 
-class CancelWish(Struct, tag="cancel", array_like=True, frozen=True, forbid_unknown_fields=True):
+class CancelWish(
+    Struct, tag="cancel", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Withdraw a one-time wish. What was begun for it is taken back where it is not done yet."""
 
     wish: Positive
 
 
 class CancelOperator(
-    Struct, tag="cancel-operator", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct,
+    tag="cancel-operator",
+    array_like=True,
+    frozen=True,
+    forbid_unknown_fields=True,
+    gc=False,
 ):
     """Give an operator up, and the wish that it is for. A repair begins again later, elsewhere."""
 
@@ -118,7 +135,7 @@ class CancelOperator(
 
 
 class ChangeSettings(
-    Struct, tag="settings", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="settings", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Change settings of the cluster; 0 and the empty text keep what is set."""
 
@@ -131,7 +148,9 @@ class ChangeSettings(
     replace_stuck: Text = ""
 
 
-class Rebalance(Struct, tag="rebalance", array_like=True, frozen=True, forbid_unknown_fields=True):
+class Rebalance(
+    Struct, tag="rebalance", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
     """Balance replicas, leaders or both, until nothing is left to move. `stop`: end that."""
 
     replicas: bool
@@ -140,7 +159,7 @@ class Rebalance(Struct, tag="rebalance", array_like=True, frozen=True, forbid_un
 
 
 class SetWorkState(
-    Struct, tag="work-state", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="work-state", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Let one of the database's own services drain, or work again."""
 
@@ -149,7 +168,7 @@ class SetWorkState(
 
 
 class CreateTnShard(
-    Struct, tag="create-tn", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="create-tn", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """One `tn` service shall serve the log's TN shard; of that identity alone, if it is named."""
 
@@ -158,7 +177,7 @@ class CreateTnShard(
 
 
 class DeleteTnShard(
-    Struct, tag="delete-tn", array_like=True, frozen=True, forbid_unknown_fields=True
+    Struct, tag="delete-tn", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """Nobody shall serve that TN shard any more; the log stays."""
 

@@ -12,7 +12,6 @@ copied: the tables and their rows. So the state may change while the list is mad
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
@@ -138,7 +137,7 @@ class Stage:
         else:
             incarnation = move.learner.incarnation
             gone = {move.learner.replica_id}
-            before = dataclasses.replace(
+            before = replace(
                 before,
                 members=tuple(one for one in before.members if one.replica_id not in gone),
                 learners=tuple(one for one in before.learners if one not in gone),
@@ -149,7 +148,7 @@ class Stage:
             else one
             for one in before.members
         ]
-        shard.membership = dataclasses.replace(before, members=tuple(members)).encode()
+        shard.membership = replace(before, members=tuple(members)).encode()
         report = stores[move.source].replicas.pop(move.shard)
         stores[move.target].replicas[move.shard] = replace(
             report, incarnation=incarnation, membership=shard.membership

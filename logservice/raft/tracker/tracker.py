@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from logservice.ids import Index, ReplicaId
 from logservice.membership import Membership

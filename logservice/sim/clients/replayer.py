@@ -56,6 +56,8 @@ class Replayer:
         self._told: dict[ShardId, _Told] = {}
         self._finishing = False
         self._boot_id, self._sequence, self._heard = 1, 0, False
+        self.beat_s = 0.0
+        """When it last sent a heartbeat."""
         self._timeout_s = bounds.HAKEEPER_SERVICE_TIMEOUT_TICKS * world.config.hakeeper_tick_s
 
     async def run(self) -> None:
@@ -83,7 +85,9 @@ class Replayer:
 
     @property
     def patience_s(self) -> float:
-        """After so long without a heartbeat its holds are on their way out."""
+        """After so long without a heartbeat its holds are on their way out. It is never silent for
+        so long and heard of again.
+        """
         return self._timeout_s + bounds.HAKEEPER_TICKS_PER_S * self._world.config.hakeeper_tick_s
 
     def left(self) -> str:
@@ -126,6 +130,7 @@ class Replayer:
         if not stores:
             return False
         parts, sent_s = self._chance.choice(stores).parts, self._world.loop.now_s
+        self.beat_s = sent_s
         assert parts is not None
         said = tuple(sorted((shard, Lsn(lsn)) for shard, lsn in self._said.items()))
         self._sequence += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from logservice import bounds, versions
 from logservice.hakeeper import feed, state
 from logservice.hakeeper.commands.replies import HoldOrder
@@ -96,7 +98,7 @@ def _stores_are_not_told_of_deletions() -> None:
 @mutation_in(_administered)
 def _tombstones_missing_from_the_snapshot() -> None:
     def save_snapshot(self: HAKeeperRsm) -> bytes:
-        return state.save(replace(self._state, deleted=[]))
+        return state.save(structs.replace(self._state, deleted=[]))
 
     wrap(HAKeeperRsm, "save_snapshot", lambda _: save_snapshot)
 
@@ -187,7 +189,7 @@ def _with_witnesses(config: SimConfig) -> None:
 def _witness_may_lead() -> None:
     def mutate(original: Any) -> Any:
         def promotable(self: State) -> bool:
-            known, self.membership = self.membership, replace(self.membership, witnesses=())
+            known, self.membership = self.membership, structs.replace(self.membership, witnesses=())
             try:
                 found: bool = original(self)
                 return found

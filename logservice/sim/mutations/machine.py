@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from logservice.entry import EntryKind
 from logservice.ids import NO_SESSION, Index, Lsn
 from logservice.logdb.log_db import LogDb
@@ -329,7 +331,9 @@ def _old_id_reborn_on_an_empty_disk() -> None:
                 for member in membership.members:
                     if member.store_id == me:
                         here = self._host.directories.roomiest().incarnation
-                        return await self._start(replace(member, incarnation=here), membership)
+                        return await self._start(
+                            structs.replace(member, incarnation=here), membership
+                        )
             return await original(self, probes)
 
         return decide

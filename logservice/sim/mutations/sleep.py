@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from logservice.hakeeper.stores import heartbeats
 from logservice.ids import Index
@@ -38,7 +39,7 @@ def _hakeeper_believes_a_change_that_was_not_applied() -> None:
             for shard in state.sorted_shards():
                 if shard.membership and beat.sequence % 8 == 7:
                     members = shard.members
-                    ahead = replace(members, change_epoch=Index(members.change_epoch + 1))
+                    ahead = structs.replace(members, change_epoch=Index(members.change_epoch + 1))
                     shard.membership = ahead.encode()
             return outcome
 

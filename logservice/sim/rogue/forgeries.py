@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from logservice_wire.errors import LogServiceError
+from msgspec import structs
 
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.entry import Entry, EntryKind
@@ -323,11 +324,11 @@ def _foreign_membership(rogue: Adversary, victim: Victim, real: Membership) -> M
     me = ReplicaId(chance.choice((*rogue.scene.ids(victim.shard), 4242)))
     member = Member(me, rogue.store_id, rogue.own[0])
     mine = Membership(voters=(me,), change_epoch=epoch, members=(member,))
-    without = replace(
+    without = structs.replace(
         real,
         voters=tuple(one for one in real.voters if one != victim.to),
         removed=(*real.removed, victim.to),
         change_epoch=epoch,
         members=tuple(one for one in real.members if one.replica_id != victim.to),
     )
-    return chance.choice((mine, without, replace(real, change_epoch=epoch)))
+    return chance.choice((mine, without, structs.replace(real, change_epoch=epoch)))
