@@ -587,6 +587,29 @@ async def test_a_replica_replaced_while_files_are_at_work_is_left_alone(
     assert all(install[1] == 11 for install in world.host.installs)
 
 
+async def test_t1_a_snapshot_of_the_leader_that_comes_meanwhile_is_not_installed_as_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short seed 19002405: it lay above this replica's truncation LSN, and the store crashed."""
+    log = world.host.add(1, 11)
+    log.append(30)
+    log.truncated = Lsn(10)
+    covered = world.host.last_truncated
+
+    async def overtaken(shard: ShardId, truncation_lsn: Lsn) -> Index:
+        found = await covered(shard, truncation_lsn)
+        log.installed = Index(25)
+        return found
+
+    monkeypatch.setattr(world.host, "last_truncated", overtaken)
+    assert await world.steps() == {Step.INSTALL_FAILED, Step.EXPORTED}
+    assert not world.host.installs
+    monkeypatch.undo()
+    log.truncated = Lsn(28)
+    await world.steps()
+    assert await world.steps() == {Step.INSTALLED, Step.NOT_ADVANCED}
+
+
 async def test_exports_that_cannot_be_read_are_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -378,6 +378,9 @@ class TruncationWorker:
         now = self._current(info)
         if now is None:
             return Step.STOPPED
+        if now.first_index > info.first_index:
+            # It may lie above the truncation LSN of this replica, which lags (INV-T1).
+            raise NotReady("a snapshot of the leader came meanwhile", shard=shard)
         if through == now.applied_index:
             # All that is applied may go, so the state of now is the one: nothing to replay.
             return await self._install_one(info, self._replicas.applied_snapshot(shard))
