@@ -196,13 +196,14 @@ class World:
 
     def lost_voters(self) -> int:
         """How many replicas of logs are on stores that are gone. For those of shard 0 a person has
-        to admit a store.
+        to admit a store; those of a deleted log are not missed.
         """
+        known = self.state.shards
         return sum(
             not self.stores[member.store_id].up
             for number, shard in self.shards.items()
             for member in shard.membership.members
-            if number != HAKEEPER_SHARD
+            if number != HAKEEPER_SHARD and number in known and not known[number].deleting_tick
         )
 
     def heartbeat(self, store: Store) -> None:
@@ -232,6 +233,12 @@ class World:
         store.changed = {one for one in store.changed if self._copying(one)}
         store.gone.clear()
         store.base = 0 if reply.need_full else store.sequence
+        for deleted in reply.deleted:
+            if store.copies.pop(deleted, None) is not None:
+                store.changed.discard(deleted)
+                store.gone.add(deleted)
+            if not any(deleted in one.copies for one in self.stores.values() if one.up):
+                self.shards.pop(deleted, None)
         for queued in reply.commands:
             self._execute(store, queued.command)
             store.results.append(CommandResult(queued.id))
