@@ -234,9 +234,7 @@ class World:
         store.gone.clear()
         store.base = 0 if reply.need_full else store.sequence
         for deleted in reply.deleted:
-            if store.copies.pop(deleted, None) is not None:
-                store.changed.discard(deleted)
-                store.gone.add(deleted)
+            self._drop(store, deleted)
             if not any(deleted in one.copies for one in self.stores.values() if one.up):
                 self.shards.pop(deleted, None)
         for queued in reply.commands:
@@ -317,15 +315,18 @@ class World:
                 late = COPY_TICKS if command.join else 0
                 self._start_copy(store, command.shard, command.replica, late)
         elif isinstance(command, RemoveReplica):
-            if store.copies.pop(command.shard, None) is not None:
-                store.gone.add(command.shard)
-                store.changed.discard(command.shard)
+            self._drop(store, command.shard)
         elif isinstance(command, TransferLeader):
             shard = self.shards[command.shard]
             shard.leader, shard.term = command.target, shard.term + 1
             self._reported(command.shard)
         elif isinstance(command, ChangeMembership):
             self._change(command)
+
+    def _drop(self, store: Store, shard: ShardId) -> None:
+        if store.copies.pop(shard, None) is not None:
+            store.gone.add(shard)
+            store.changed.discard(shard)
 
     def _change(self, command: ChangeMembership) -> None:
         shard = self.shards[command.shard]
