@@ -24,7 +24,13 @@ import contextlib
 from types import TracebackType
 from typing import Protocol, Self
 
-from logservice_wire.errors import HoldLost, HoldRefused, LogServiceError, PermissionDenied
+from logservice_wire.errors import (
+    HoldLost,
+    HoldRefused,
+    InvalidArgument,
+    LogServiceError,
+    PermissionDenied,
+)
 
 from logservice_client.bounds import HOLD_RENEWALS_PER_TTL
 from logservice_client.tn_shards import boottime_s
@@ -91,11 +97,13 @@ class HeldLog:
         self._keeping = asyncio.create_task(self._keep())
 
     async def move(self, lsn: int) -> None:
-        """Keep the records from `lsn` on only. Raises HoldLost when the hold is lost, or when
-        records from `lsn` on are gone.
+        """Keep the records from `lsn` on only. It sets the hold, so it also makes up for an expiry.
+        Raises HoldLost when the hold is lost, or when records from `lsn` on are gone.
         """
         if self._lost is not None:
             raise self._lost
+        if lsn < self.lsn:
+            raise InvalidArgument("what was let go may be truncated", field="lsn")
         try:
             await self._set(lsn)
         except HoldRefused as error:
@@ -132,8 +140,10 @@ class HeldLog:
 
     async def _set(self, lsn: int) -> None:
         sent_s = boottime_s()
+        # What lies below is let go from here on, whatever becomes of the call.
+        self.lsn = lsn
         await self._log.set_hold(self.name, lsn, ttl=self._ttl_s)
-        self._sent_s, self.lsn = sent_s, lsn
+        self._sent_s = max(self._sent_s, sent_s)
 
     async def _keep(self) -> None:
         while self._lost is None:
@@ -143,11 +153,10 @@ class HeldLog:
                 stands = await self._log.renew_hold(self.name, timeout=self._interval_s)
             except HoldLost as error:
                 self._loses(error.number("first_lsn"))
-            except PermissionDenied:
-                # It is another identity's by now, so this one's ended.
-                self._loses(0)
-            except LogServiceError:
-                pass  # the next one may come through; `sure` says how long there is for it
+            except LogServiceError as error:
+                if isinstance(error, PermissionDenied) and "owner" in error.metadata:
+                    self._loses(0)  # it is another identity's by now, so this one's ended
+                # Else the next one may come through; `sure` says how long there is for it.
             else:
                 if stands > self.lsn:
                     self._loses(0)

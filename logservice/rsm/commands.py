@@ -325,7 +325,9 @@ def decode(data: bytes) -> Command:
 
 def author_of(command: Command) -> Author | None:
     """The author; None for a command that names none."""
-    return None if isinstance(command, AllocateTimestamps | Connect | ExpireHold) else command.author
+    return (
+        None if isinstance(command, AllocateTimestamps | Connect | ExpireHold) else command.author
+    )
 
 
 def decides_writer(command: bytes) -> bool:
