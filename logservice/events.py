@@ -103,6 +103,11 @@ class Event(enum.Enum):
         logging.WARNING,
         "shard {shard}: {hold} of a service is not set or released yet: {error}",
     )
+    HOLD_EXPIRED = (
+        logging.INFO,
+        "shard {shard}: hold {hold} of {owner} at LSN {lsn} was not renewed for {ttl_s} s, and is"
+        " gone",
+    )
     COMMAND_DONE = (logging.INFO, "HAKeeper's command {command_id} is done: {command}")
     COMMAND_FAILED = (logging.WARNING, "HAKeeper's command {command_id} failed: {error}")
 

@@ -119,6 +119,13 @@ every five seconds."""
 SERVICE_HEARTBEAT_S: Final = 1.0
 """Between two heartbeats of a service; it is forgotten after thirty seconds without one."""
 
+HOLD_TTL_S: Final = 60
+"""Time to live of the hold of `Shard.hold`: a job that died keeps a log for a minute, and one that
+lives renews often enough to stand through a change of the leader."""
+
+HOLD_RENEWALS_PER_TTL: Final = 3
+"""A hold is renewed at a third of its time, so two renewals may fail."""
+
 SERVICE_TOO_EARLY_S: Final = 60.0
 """How long a service says nothing of what it has replayed, when the cluster is too old for it."""
 

@@ -27,6 +27,7 @@ from logservice_wire.rpcs import (
     READ,
     RELEASE_HOLD,
     RELEASE_WRITER,
+    RENEW_HOLD,
     SET_HOLD,
     TRUNCATE,
 )
@@ -34,9 +35,10 @@ from logservice_wire.v1 import log_pb2
 
 from logservice_client.appender import Appender
 from logservice_client.batch import Batch
-from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.failure import error_of, may_repeat
+from logservice_client.held_log import HeldLog
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.read_result import Gap, ReadResult, Records, item_of, result_of
 from logservice_client.redundancy import Redundancy
@@ -323,18 +325,40 @@ class Shard:
         self.writer_epoch = 0
 
     async def set_hold(
-        self, name: str, lsn: int, *, override: bool = False, timeout: float | None = None
+        self,
+        name: str,
+        lsn: int,
+        *,
+        ttl: int = 0,
+        override: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Keep records from `lsn` on until the hold is moved or released.
 
-        Raises HoldRefused when records from `lsn` on are truncated already, and PermissionDenied
-        when the hold belongs to another identity, unless the caller has the role admin over the
-        shard and sets `override`.
+        With `ttl` it expires when it was neither set nor renewed for so many seconds, counted from
+        this call; `hold` renews it by itself. Raises HoldRefused when records from `lsn` on are
+        truncated already, and PermissionDenied when the hold belongs to another identity, unless
+        the caller has the role admin over the shard and sets `override`.
         """
         request = log_pb2.SetHoldRequest(
-            shard_id=self.shard_id, name=name, lsn=lsn, override=override
+            shard_id=self.shard_id, name=name, lsn=lsn, override=override, ttl_s=ttl
         )
         await self._caller.call(self.shard_id, SET_HOLD, request, timeout)
+
+    async def renew_hold(self, name: str, *, timeout: float | None = None) -> int:
+        """Let a hold live for its time again, from this call on; return the LSN where it stands.
+
+        Raises HoldLost{first_lsn} when there is no such hold: it expired, or somebody released it.
+        """
+        request = log_pb2.RenewHoldRequest(shard_id=self.shard_id, name=name)
+        return (await self._caller.call(self.shard_id, RENEW_HOLD, request, timeout)).lsn
+
+    def hold(self, name: str, lsn: int, *, ttl: int = HOLD_TTL_S) -> HeldLog:
+        """Keep records from `lsn` on while a block of code runs; see `HeldLog`.
+
+        async with log.hold("nightly-backup", lsn) as held: ...
+        """
+        return HeldLog(self, name, lsn, ttl)
 
     async def release_hold(
         self, name: str, *, override: bool = False, timeout: float | None = None

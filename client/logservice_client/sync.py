@@ -19,10 +19,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
-from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
+from logservice_client.held_log import HeldLog
 from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, Records
 from logservice_client.redundancy import Redundancy
@@ -171,6 +172,11 @@ class SyncLogClient:
 class SyncShard(_Face[Shard]):
     """See `Shard`. Get it from `SyncLogClient.shard`."""
 
+    def __init__(self, client: SyncLogClient, face_of: Shard) -> None:
+        """See `SyncLogClient.shard`."""
+        super().__init__(client, face_of)
+        self._client = client
+
     @property
     def shard_id(self) -> int:
         """See `LogClient.shard`."""
@@ -195,9 +201,14 @@ class SyncShard(_Face[Shard]):
     acquire_writer = _waiting(Shard.acquire_writer)
     release_writer = _waiting(Shard.release_writer)
     set_hold = _waiting(Shard.set_hold)
+    renew_hold = _waiting(Shard.renew_hold)
     release_hold = _waiting(Shard.release_hold)
     allocate_timestamps = _waiting(Shard.allocate_timestamps)
     close_log = _waiting(Shard.close_log)
+
+    def hold(self, name: str, lsn: int, *, ttl: int = HOLD_TTL_S) -> SyncHeldLog:
+        """See `Shard.hold`: ``with log.hold("nightly-backup", lsn) as held: ...``"""
+        return SyncHeldLog(self._client, self._async.hold(name, lsn, ttl=ttl))
 
     def follow(
         self,
@@ -220,6 +231,38 @@ class SyncShard(_Face[Shard]):
         )
 
         return self._each(items)
+
+
+class SyncHeldLog(_Face[HeldLog]):
+    """See `HeldLog`. Get it from `SyncShard.hold`."""
+
+    move = _waiting(HeldLog.move)
+
+    @property
+    def lsn(self) -> int:
+        """See `HeldLog.lsn`."""
+        return self._async.lsn
+
+    @property
+    def sure(self) -> bool:
+        """See `HeldLog.sure`."""
+        return self._async.sure
+
+    def check(self) -> None:
+        """See `HeldLog.check`."""
+        self._async.check()
+
+    def __enter__(self) -> Self:
+        self._wait(self._async.set())
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._wait(self._async.__aexit__(error_type, error, traceback))
 
 
 class SyncHakeeperClient(_Face[HakeeperClient]):

@@ -42,6 +42,7 @@ class Reason(enum.Enum):
     BEYOND_TAIL = "BEYOND_TAIL"
     STALE_TRUNCATE = "STALE_TRUNCATE"
     HOLD_REFUSED = "HOLD_REFUSED"
+    HOLD_LOST = "HOLD_LOST"
     WRONG_EXPECTED_LSN = "WRONG_EXPECTED_LSN"
     SEQUENCE_GAP = "SEQUENCE_GAP"
     SEQUENCE_REUSED = "SEQUENCE_REUSED"
@@ -211,6 +212,17 @@ class HoldRefused(LogServiceError):
     """The hold asks for records at or below the truncation LSN; metadata: first_lsn."""
 
     reason = Reason.HOLD_REFUSED
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class HoldLost(LogServiceError):
+    """The hold does not stand any more: it expired, or somebody released it; or it was moved above
+    the LSN that its keeper wants. Records may have been truncated since; metadata: name, first_lsn.
+    """
+
+    reason = Reason.HOLD_LOST
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED

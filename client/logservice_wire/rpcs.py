@@ -169,6 +169,13 @@ SET_HOLD: Final = Rpc(
     override=True,
     mutates=True,
 )
+RENEW_HOLD: Final = Rpc(
+    _LOG + "RenewHold",
+    log_pb2.RenewHoldRequest,
+    log_pb2.RenewHoldResponse,
+    _TRUNCATE,
+    mutates=True,
+)
 RELEASE_HOLD: Final = Rpc(
     _LOG + "ReleaseHold",
     log_pb2.ReleaseHoldRequest,

@@ -49,6 +49,14 @@ HOLDS_MAX: Final = 256
 HOLDS_PER_OWNER_MAX: Final = HOLDS_MAX // 2
 """Holds of one identity. Holds are not evicted, so this keeps one identity from taking them all."""
 
+HOLD_TTL_S_MIN: Final = 5
+"""Shortest time to live of a hold. Its owner renews it three times in that time, so one lost answer
+and a change of the leader cost nobody a hold; and a renewal is an entry of the log."""
+
+HOLD_TTL_S_MAX: Final = 7 * 86_400
+"""Longest time to live of a hold: a week. Every new leader counts anew, so a hold with a longer one
+might never end. What is needed for longer is a hold without one, and shows as such."""
+
 NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
 
@@ -441,6 +449,8 @@ _HARD: Final = {
     1: _HARD_1,
     2: (
         *_HARD_1,
+        HOLD_TTL_S_MIN,
+        HOLD_TTL_S_MAX,
         HAKEEPER_LEARNERS_MAX,
         HAKEEPER_LEARNER_LOST_TICKS,
         HAKEEPER_LEADS_MAX,

@@ -41,6 +41,12 @@ may be configured to less, not to more: GRPC_MESSAGE_BYTES_MAX counts on it."""
 
 # --- snapshots and truncation ---------------------------------------------------------------------
 
+HOLD_LOOK_S: Final = 1.0
+"""Between two looks at holds that may expire; a fifth of the shortest time to live."""
+
+HOLD_EXPIRIES_PER_LOOK_MAX: Final = 512
+"""Expiries of holds that one look proposes, about 20 ms; the next look proposes the rest."""
+
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the newest at or below the truncation LSN is
 near it."""

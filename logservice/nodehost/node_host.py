@@ -54,6 +54,7 @@ from logservice.nodehost.listeners import (
 )
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.replica.hold_expiry import HoldExpiry
 from logservice.nodehost.replica.log_reading import LogSlice, read_log
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
@@ -112,6 +113,7 @@ class NodeHost:
         self.limits = LimitTable()
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
+        self.hold_expiry = HoldExpiry(clock)
         self.replicas = ReplicaTable(
             self,
             options,
@@ -309,6 +311,10 @@ class NodeHost:
             )
         )
 
+    def holds_changed(self, replica: Replica) -> None:
+        """See `ReplicaHost`."""
+        self.hold_expiry.changed(replica)
+
     def applying(self, replica: Replica, *, changed: bool) -> None:
         """See `ReplicaHost`."""
         stuck = replica.applying.stuck
@@ -345,6 +351,7 @@ class NodeHost:
             for directory in self.directories.working:
                 self._tick_directory(directory)
             self._quiescence.tick(now_s)
+            self.hold_expiry.tick(now_s)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
 

@@ -13,9 +13,15 @@ RELEASE_WRITER          6  author, ``override u8, epoch u64``
 ALLOCATE_TIMESTAMPS     7  ``count u32``
 CONNECT                 8  nothing
 CLOSE                   9  author
+SET_HOLD_FOR           10  author, ``override u8, lsn u64, ttl_s u32``, name
+RENEW_HOLD             11  author, name
+EXPIRE_HOLD            12  ``revision u64``, name
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
+
+Release 0.1.0 knows the first eight. The others are proposed at cluster version 2 only: an older
+replica would refuse them as malformed.
 
 The author is who asked (`logservice.owner`): ``identity bytes u16, store bytes u16``, the two in
 UTF-8. Override is 1 when administration acts on what belongs to another identity. A name or holder
@@ -39,8 +45,14 @@ from typing import Any, ClassVar, Final, get_args
 
 from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
-from logservice.bounds import IDENTITY_BYTES_MAX, NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
-from logservice.ids import Lsn, StoreId
+from logservice.bounds import (
+    HOLD_TTL_S_MAX,
+    HOLD_TTL_S_MIN,
+    IDENTITY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    TIMESTAMPS_PER_CALL_MAX,
+)
+from logservice.ids import Index, Lsn, StoreId
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.safe_text import unsafe
 
@@ -61,6 +73,9 @@ class Tag(enum.IntEnum):
     ALLOCATE_TIMESTAMPS = 7
     CONNECT = 8
     CLOSE = 9
+    SET_HOLD_FOR = 10
+    RENEW_HOLD = 11
+    EXPIRE_HOLD = 12
 
 
 class CommandMalformed(ValueError):
@@ -99,7 +114,8 @@ class Truncate:
 class SetHold:
     """Records from `lsn` on must stay until the hold is moved or released.
 
-    override: move it even if it belongs to another identity, which keeps it.
+    override: move it even if it belongs to another identity, which keeps it. This is the form of
+    cluster version 1: the hold has no revision and no time to live afterwards.
     """
 
     author: Author
@@ -112,9 +128,7 @@ class SetHold:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold:
-    """A hold expires by this command, too: whoever watches its age proposes it, because no
-    replica's clock may decide. override: even if it belongs to another identity.
-    """
+    """Let the hold go. override: even if it belongs to another identity."""
 
     author: Author
     override: bool
@@ -185,6 +199,48 @@ class Close:
     layout: ClassVar[struct.Struct] = struct.Struct("<")
 
 
+@dataclass(frozen=True, slots=True)
+class SetHoldFor:
+    """Like `SetHold`; the hold's revision is the index of this entry.
+
+    ttl_s: seconds after which it may expire if nobody sets or renews it again; 0: never.
+    """
+
+    author: Author
+    override: bool
+    lsn: Lsn
+    ttl_s: int
+    name: str
+    tag: ClassVar[Tag] = Tag.SET_HOLD_FOR
+    layout: ClassVar[struct.Struct] = struct.Struct("<BQI")
+
+
+@dataclass(frozen=True, slots=True)
+class RenewHold:
+    """The hold stays where it is, and its revision is the index of this entry.
+
+    It never makes a hold: what expired, or was released by administration, stays gone until
+    somebody sets it.
+    """
+
+    author: Author
+    name: str
+    tag: ClassVar[Tag] = Tag.RENEW_HOLD
+    layout: ClassVar[struct.Struct] = struct.Struct("<")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireHold:
+    """The time to live of the hold at that revision is over. It has no author, because nobody asked
+    for it: the leader's store has counted (`nodehost.replica.hold_times`).
+    """
+
+    revision: Index
+    name: str
+    tag: ClassVar[Tag] = Tag.EXPIRE_HOLD
+    layout: ClassVar[struct.Struct] = struct.Struct("<Q")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -195,6 +251,9 @@ Command = (
     | AllocateTimestamps
     | Connect
     | Close
+    | SetHoldFor
+    | RenewHold
+    | ExpireHold
 )
 """Every command of a log shard."""
 
@@ -266,7 +325,9 @@ def decode(data: bytes) -> Command:
 
 def author_of(command: Command) -> Author | None:
     """The author; None for a command that names none."""
-    return None if isinstance(command, AllocateTimestamps | Connect) else command.author
+    return (
+        None if isinstance(command, AllocateTimestamps | Connect | ExpireHold) else command.author
+    )
 
 
 def decides_writer(command: bytes) -> bool:
@@ -347,8 +408,16 @@ def _refusal(command: Command) -> LogServiceError | None:
             return error
     form = _FORMS[command.tag]
     if form.text:
-        return _name_refusal(form.names[-1], getattr(command, form.names[-1]))
+        error = _name_refusal(form.names[-1], getattr(command, form.names[-1]))
+        if error is not None:
+            return error
     match command:
+        case SetHoldFor(ttl_s=ttl_s) if ttl_s and not HOLD_TTL_S_MIN <= ttl_s <= HOLD_TTL_S_MAX:
+            return InvalidArgument(
+                f"0, or {HOLD_TTL_S_MIN} to {HOLD_TTL_S_MAX} seconds", field="ttl_s"
+            )
+        case ExpireHold(revision=0):
+            return InvalidArgument("a hold without a revision does not expire", field="revision")
         case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
             return InvalidArgument("not a nonce", field="nonce")
         case AllocateTimestamps(count) if count < 1:

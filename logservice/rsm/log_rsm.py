@@ -41,7 +41,7 @@ from logservice.envelope import (
 from logservice.ids import Lsn
 from logservice.invariants import invariant
 from logservice.outcome import Applied, Outcome, Rejected
-from logservice.owner import owner_digest
+from logservice.owner import Author, owner_digest
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
@@ -49,10 +49,13 @@ from logservice.rsm.commands import (
     Command,
     CommandMalformed,
     Connect,
+    ExpireHold,
     OpenSession,
     ReleaseHold,
     ReleaseWriter,
+    RenewHold,
     SetHold,
+    SetHoldFor,
     Truncate,
     decode,
 )
@@ -239,10 +242,17 @@ class LogRsm:
                 return Applied(value=entry.index)
             case Truncate():
                 return self._truncate(command)
-            case SetHold():
-                return self._set_hold(command)
+            case SetHold(author, override, lsn, name):
+                return self._set_hold(author, override, name, Hold(lsn, author.identity))
+            case SetHoldFor(author, override, lsn, ttl_s, name):
+                wanted = Hold(lsn, author.identity, entry.index, ttl_s)
+                return self._set_hold(author, override, name, wanted)
+            case RenewHold():
+                return self._renew_hold(command, entry)
             case ReleaseHold():
                 return self._release_hold(command)
+            case ExpireHold():
+                return self._expire_hold(command)
             case AcquireWriter(author, override, expected_epoch, takeover, holder):
                 if not takeover and expected_epoch != state.writer_epoch:
                     return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
@@ -287,24 +297,49 @@ class LogRsm:
         state.requested_lsn = command.lsn
         return Applied(value=state.settle_truncation())
 
-    def _set_hold(self, command: SetHold) -> Outcome:
+    def _set_hold(self, author: Author, override: bool, name: str, wanted: Hold) -> Outcome:
         state = self.state
-        owner = command.author.identity
-        known = state.holds.get(command.name)
+        owner = author.identity
+        known = state.holds.get(name)
         if known is not None and known.owner != owner:
-            if not command.override:
+            if not override:
                 return _belongs_to(known.owner)
             owner = known.owner
-        if command.lsn <= state.truncated_lsn:
+        if wanted.lsn <= state.truncated_lsn:
             return Rejected(Reason.HOLD_REFUSED, {"first_lsn": str(state.truncated_lsn + 1)})
         if known is None:
             if state.holds_of(owner) >= HOLDS_PER_OWNER_MAX:
                 return _TOO_MANY_HOLDS
             if len(state.holds) >= HOLDS_MAX:
                 return _NO_ROOM
-        state.holds[command.name] = Hold(command.lsn, owner)
+        state.put_hold(name, wanted._replace(owner=owner))
         state.settle_truncation()
-        return Applied(value=command.lsn)
+        return Applied(value=wanted.lsn)
+
+    def _renew_hold(self, command: RenewHold, entry: Entry) -> Outcome:
+        """INV-RSM-HOLD-RENEWED. The answer names where the hold stands, for it may have been moved
+        by somebody else; and nothing from there on is truncated.
+        """
+        state = self.state
+        known = state.holds.get(command.name)
+        if known is None:
+            return Rejected(
+                Reason.HOLD_LOST,
+                {"name": command.name, "first_lsn": str(state.truncated_lsn + 1)},
+            )
+        if known.owner != command.author.identity:
+            return _belongs_to(known.owner)
+        state.put_hold(command.name, known._replace(revision=entry.index))
+        return Applied(lsn=known.lsn, value=entry.index)
+
+    def _expire_hold(self, command: ExpireHold) -> Outcome:
+        """INV-RSM-HOLD-REVISION."""
+        state = self.state
+        known = state.holds.get(command.name)
+        if known is None or not known.ttl_s or known.revision != command.revision:
+            return Applied(value=state.truncated_lsn, duplicate=True)
+        state.drop_hold(command.name)
+        return Applied(value=state.settle_truncation())
 
     def _release_hold(self, command: ReleaseHold) -> Outcome:
         state = self.state
@@ -313,7 +348,7 @@ class LogRsm:
         if known is not None:
             if not (command.override or known.owner == command.author.identity):
                 return _belongs_to(known.owner)
-            del state.holds[command.name]
+            state.drop_hold(command.name)
         return Applied(value=state.settle_truncation(), duplicate=known is None)
 
 

@@ -14,11 +14,13 @@ class LogStatusQuery:
 
 
 class HoldStatus(NamedTuple):
-    """A hold, and the identity it belongs to."""
+    """A hold; see `state.Hold`."""
 
     name: str
     lsn: Lsn
     owner: str
+    revision: Index = Index(0)
+    ttl_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
   administration. There is a holder exactly when there is an owner.
 - INV-RSM-HOLD-OWNER: a hold is moved or released by the identity that set it, or by the override,
   which leaves it that identity's.
+- INV-RSM-HOLD-REVISION: a hold ends by an expiry only if it has a time to live and the expiry
+  names its revision, the index of the entry that last set or renewed it. So an expiry that comes
+  late or twice never ends a hold that was set, moved or renewed since.
+- INV-RSM-HOLD-RENEWED: a renewal changes the revision of a hold that stands and nothing else. It
+  makes none, and it moves none.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
 - INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
   stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
@@ -39,10 +44,16 @@ from logservice.rsm.sessions import SessionTable
 
 
 class Hold(NamedTuple):
-    """Records from `lsn` on stay, because the identity `owner` wants them."""
+    """Records from `lsn` on stay, because the identity `owner` wants them.
+
+    revision: index of the entry that last set or renewed it; 0 when that was done at cluster
+    version 1, where holds have none. ttl_s: seconds after which it may expire; 0: never.
+    """
 
     lsn: Lsn
     owner: str
+    revision: Index = Index(0)
+    ttl_s: int = 0
 
 
 class RejectedRange(NamedTuple):
@@ -81,6 +92,9 @@ class LogState:
     closed_index: Index = field(default=Index(0))
     """The index of the Close; 0 while the log is open."""
     closed_lsn: Lsn = field(default=Lsn(0))
+    hold_changes: int = field(default=0, compare=False)
+    """How often a hold was set, renewed or ended in this object: for whoever looks for changes. It
+    is not replicated."""
 
     @property
     def end_lsn(self) -> Lsn:
@@ -133,6 +147,16 @@ class LogState:
     def holds_of(self, owner: str) -> int:
         """Holds of one identity."""
         return sum(hold.owner == owner for hold in self.holds.values())
+
+    def put_hold(self, name: str, hold: Hold) -> None:
+        """The hold of that name is this one from here on."""
+        self.holds[name] = hold
+        self.hold_changes += 1
+
+    def drop_hold(self, name: str) -> None:
+        """There is no hold of that name any more."""
+        del self.holds[name]
+        self.hold_changes += 1
 
     def settle_truncation(self) -> Lsn:
         """Let the requested truncation take effect as far as the holds allow; returns how far."""

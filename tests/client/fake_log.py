@@ -10,6 +10,7 @@ from logservice_wire.bounds import SESSION_WINDOW
 from logservice_wire.errors import (
     BeyondTail,
     Fenced,
+    HoldLost,
     HoldRefused,
     LogServiceError,
     Reason,
@@ -61,6 +62,8 @@ class FakeLog:
         self.epoch = 0
         self.fencing = False
         self.holds: dict[str, int] = {}
+        self.ttls: dict[str, int] = {}
+        self.renewed = 0
         self.next_timestamp = 1
         self.term = 1
         self.gaps = False
@@ -196,10 +199,16 @@ class FakeLog:
         self.holder = ""
         self.epoch += 1
 
-    def set_hold(self, name: str, lsn: int) -> None:
+    def set_hold(self, name: str, lsn: int, ttl_s: int) -> None:
         if lsn <= self.truncated:
             raise HoldRefused(first_lsn=self.truncated + 1)
-        self.holds[name] = lsn
+        self.holds[name], self.ttls[name] = lsn, ttl_s
+
+    def renew_hold(self, name: str) -> int:
+        if name not in self.holds:
+            raise HoldLost(name=name, first_lsn=self.truncated + 1)
+        self.renewed += 1
+        return self.holds[name]
 
     def allocate_timestamps(self, count: int) -> int:
         first = self.next_timestamp

@@ -445,8 +445,14 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def SetHold(self, request: log_pb2.SetHoldRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
-        log.set_hold(request.name, request.lsn)
+        log.set_hold(request.name, request.lsn, request.ttl_s)
         return log_pb2.SetHoldResponse(position=self.cluster.position(log))
+
+    @typed
+    async def RenewHold(self, request: log_pb2.RenewHoldRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        lsn = log.renew_hold(request.name)
+        return log_pb2.RenewHoldResponse(position=self.cluster.position(log), lsn=lsn)
 
     @typed
     async def ReleaseHold(self, request: log_pb2.ReleaseHoldRequest, context: Any) -> Any:

@@ -12,6 +12,7 @@ from logservice_wire.errors import (
     BeyondTail,
     CorruptBlock,
     Fenced,
+    HoldLost,
     HoldRefused,
     InvalidArgument,
     ShardExists,
@@ -105,6 +106,25 @@ async def test_truncate_and_holds(client: LogClient) -> None:
     assert await shard.truncate(8) == 8
     with pytest.raises(BeyondTail):
         await shard.truncate(11)
+
+
+async def test_a_hold_with_a_time_to_live(client: LogClient, cluster: FakeCluster) -> None:
+    shard = client.shard(1)
+    await shard.append([bytes(1)] * 10)
+    with pytest.raises(HoldLost) as lost:
+        await shard.renew_hold("replica")
+    assert (lost.value.metadata["name"], lost.value.number("first_lsn")) == ("replica", 1)
+    await shard.set_hold("replica", 6, ttl=60)
+    assert cluster.logs[1].ttls == {"replica": 60}
+    assert await shard.renew_hold("replica") == 6
+    async with shard.hold("job", 3) as held:
+        assert cluster.logs[1].holds == {"replica": 6, "job": 3}
+        assert cluster.logs[1].ttls["job"] == 60
+        assert await shard.truncate(8) == 2
+        await held.move(7)
+        assert cluster.logs[1].holds == {"replica": 6, "job": 7}
+        held.check()
+    assert cluster.logs[1].holds == {"replica": 6}
 
 
 async def test_expected_lsn(client: LogClient, cluster: FakeCluster) -> None:

@@ -37,6 +37,13 @@ def test_every_call(cluster: FakeCluster) -> None:
         assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1, 3]
         shard.set_hold("h", 2)
         assert shard.truncate(2) == 1
+        assert shard.renew_hold("h") == 2
+        with shard.hold("job", 2, ttl=5) as held:
+            assert held.sure
+            held.move(3)
+            held.check()
+            assert held.lsn == 3
+            assert cluster.logs[shard_id].holds == {"h": 2, "job": 3}
         shard.release_hold("h")
         with pytest.raises(Truncated):
             shard.read(1)

@@ -159,6 +159,7 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "AcquireWriter": lambda: log_pb2.AcquireWriterResponse(position=POSITION, epoch=10),
     "ReleaseWriter": lambda: log_pb2.ReleaseWriterResponse(position=POSITION),
     "SetHold": lambda: log_pb2.SetHoldResponse(position=POSITION),
+    "RenewHold": lambda: log_pb2.RenewHoldResponse(position=POSITION),
     "ReleaseHold": lambda: log_pb2.ReleaseHoldResponse(position=POSITION),
     "AllocateTimestamps": lambda: log_pb2.AllocateTimestampsResponse(position=POSITION, first=78),
     "GetClusterState": picture.cluster_state,

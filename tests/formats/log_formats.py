@@ -281,6 +281,13 @@ def _closed_log_state() -> LogState:
     return state
 
 
+def _state_with_revisions() -> LogState:
+    state = _log_state()
+    state.put_hold("replay", Hold(Lsn(7), APP.identity, Index(38), 3_600))
+    state.put_hold("nightly", Hold(Lsn(8), APP.identity, Index(40)))
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -319,6 +326,13 @@ _COMMANDS: tuple[commands.Command, ...] = (
     commands.ReleaseWriter(APP, False, 4),
     commands.AllocateTimestamps(1_000),
     commands.Connect(),
+)
+
+_COMMANDS_2: tuple[commands.Command, ...] = (
+    commands.Close(APP),
+    commands.SetHoldFor(APP, False, Lsn(4), 3_600, "ärchiv"),
+    commands.RenewHold(APP, "ärchiv"),
+    commands.ExpireHold(Index(40), "ärchiv"),
 )
 
 _BLOCKS = [
@@ -469,7 +483,7 @@ SNAPSHOTS = Format(
 
 LOG_STATE = Format(
     name="log-state",
-    version=snapshot_codec._OPEN,
+    version=snapshot_codec._FIRST,
     constant="",
     document="logservice/rsm/snapshot_codec.py",
     samples=(
@@ -483,6 +497,14 @@ LOG_STATE = Format(
         Sample(
             name="closed",
             value=_closed_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
+            name="holds with revisions",
+            value=_state_with_revisions(),
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,
@@ -502,7 +524,10 @@ COMMAND = Format(
             Sample(command.tag.name, command, commands.encode, commands.decode)
             for command in _COMMANDS
         ),
-        Sample("CLOSE", commands.Close(APP), commands.encode, commands.decode, since=2),
+        *(
+            Sample(command.tag.name, command, commands.encode, commands.decode, since=2)
+            for command in _COMMANDS_2
+        ),
     ),
     error=CommandMalformed,
 )

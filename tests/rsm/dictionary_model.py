@@ -47,6 +47,8 @@ class DictionaryModel:
     timestamps: int = 1
     holds: dict[str, int] = field(default_factory=dict)
     hold_owners: dict[str, str] = field(default_factory=dict)
+    hold_times: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each hold: the entry that last set or renewed it, 0 in the old form, and its ttl."""
     sessions: dict[int, ModelSession] = field(default_factory=dict)
     grants: list[str] = field(default_factory=list)
     grantees: list[str] = field(default_factory=list)
@@ -159,7 +161,9 @@ class DictionaryModel:
         self.truncated = max(self.truncated, bound)
         return self.truncated
 
-    def set_hold(self, name: str, lsn: int, who: str, override: bool) -> Answer:
+    def set_hold(
+        self, name: str, lsn: int, who: str, override: bool, ttl: int | None = None
+    ) -> Answer:
         owner = self.hold_owners.get(name, who)
         if owner != who and not override:
             return "PERMISSION_DENIED", {"role": "admin", "owner": owner}
@@ -172,8 +176,25 @@ class DictionaryModel:
                 return "BUSY", {"retry_after_ms": 1000}
         self.holds[name] = lsn
         self.hold_owners[name] = owner
+        self.hold_times[name] = (0, 0) if ttl is None else (self.index, ttl)
         self._settle()
         return ok(value=lsn)
+
+    def renew_hold(self, name: str, who: str) -> Answer:
+        if name not in self.holds:
+            return "HOLD_LOST", {"name": name, "first_lsn": self.truncated + 1}
+        if self.hold_owners[name] != who:
+            return "PERMISSION_DENIED", {"role": "admin", "owner": self.hold_owners[name]}
+        self.hold_times[name] = (self.index, self.hold_times[name][1])
+        return ok(lsn=self.holds[name], value=self.index)
+
+    def expire_hold(self, name: str, revision: int) -> Answer:
+        known, ttl = self.hold_times.get(name, (0, 0))
+        if ttl == 0 or known != revision:
+            return ok(value=self.truncated, duplicate=1)
+        for table in (self.holds, self.hold_owners, self.hold_times):
+            del table[name]
+        return ok(value=self._settle())
 
     def release_hold(self, name: str, who: str, override: bool) -> Answer:
         unknown = name not in self.holds
@@ -181,6 +202,7 @@ class DictionaryModel:
         if owner != who and not override:
             return "PERMISSION_DENIED", {"role": "admin", "owner": owner}
         self.hold_owners.pop(name, None)
+        self.hold_times.pop(name, None)
         self.holds.pop(name, None)
         return ok(value=self._settle(), duplicate=int(unknown))
 

@@ -8,18 +8,27 @@ import random
 import pytest
 from logservice_wire.errors import InvalidArgument, Reason, TooLarge
 
-from logservice.bounds import IDENTITY_BYTES_MAX, NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
-from logservice.ids import Lsn
+from logservice.bounds import (
+    HOLD_TTL_S_MAX,
+    HOLD_TTL_S_MIN,
+    IDENTITY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    TIMESTAMPS_PER_CALL_MAX,
+)
+from logservice.ids import Index, Lsn
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
     Command,
     CommandMalformed,
     Connect,
+    ExpireHold,
     OpenSession,
     ReleaseHold,
     ReleaseWriter,
+    RenewHold,
     SetHold,
+    SetHoldFor,
     Truncate,
     decides_writer,
     decode,
@@ -42,6 +51,12 @@ GOLDEN: list[tuple[Command, str]] = [
     (ReleaseWriter(APP, False, 2), "06020000" + BY + "000200000000000000"),
     (AllocateTimestamps(100), "0702000064000000"),
     (Connect(), "08020000"),
+    (
+        SetHoldFor(APP, False, Lsn(7), HOLD_TTL_S_MIN, "bück"),
+        "0a020000" + BY + "00" + "0700000000000000" + "05000000" + "62c3bc636b",
+    ),
+    (RenewHold(APP, "x"), "0b020000" + BY + "78"),
+    (ExpireHold(Index(258), "x"), "0c020000" + "0201000000000000" + "78"),
 ]
 
 
@@ -98,6 +113,11 @@ def test_random_bytes_never_fail_in_another_way() -> None:
         (AllocateTimestamps(TIMESTAMPS_PER_CALL_MAX + 1), TooLarge, "count"),
         (ReleaseWriter(APP, False, -1), InvalidArgument, "command"),
         (Truncate(APP, Lsn(2**64), 0), InvalidArgument, "command"),
+        (SetHoldFor(APP, False, Lsn(1), HOLD_TTL_S_MIN - 1, "h"), InvalidArgument, "ttl_s"),
+        (SetHoldFor(APP, False, Lsn(1), HOLD_TTL_S_MAX + 1, "h"), InvalidArgument, "ttl_s"),
+        (SetHoldFor(APP, False, Lsn(1), 0, ""), InvalidArgument, "name"),
+        (RenewHold(APP, ""), InvalidArgument, "name"),
+        (ExpireHold(Index(0), "h"), InvalidArgument, "revision"),
     ],
 )
 def test_bad_fields_are_refused_before_they_are_proposed(
@@ -106,6 +126,12 @@ def test_bad_fields_are_refused_before_they_are_proposed(
     with pytest.raises(error) as caught:
         encode(command)
     assert field in (caught.value.metadata.get("field"), caught.value.metadata.get("name"))
+
+
+def test_times_to_live_at_their_bounds_pass() -> None:
+    for ttl_s in (0, HOLD_TTL_S_MIN, HOLD_TTL_S_MAX):
+        command = SetHoldFor(APP, False, Lsn(1), ttl_s, "h")
+        assert decode(encode(command)) == command
 
 
 def test_a_name_of_the_largest_size_passes() -> None:

@@ -349,7 +349,7 @@ def test_g4_a_hold_cannot_bring_truncated_records_back(shard: ShardDriver) -> No
             {"first_lsn": "5"},
         )
     assert shard.value(SetHold(APP, False, Lsn(5), "late")) == 5
-    assert shard.status.holds == (("late", 5, APP.identity),)
+    assert shard.status.holds == (("late", 5, APP.identity, 0, 0),)
 
 
 def test_releasing_an_unknown_hold_succeeds_as_a_repetition(shard: ShardDriver) -> None:
@@ -429,7 +429,7 @@ def test_status_shows_the_whole_state(shard: ShardDriver) -> None:
     shard.value(AllocateTimestamps(9))
     status = shard.rsm.lookup(LogStatusQuery())
     assert status == shard.status
-    assert status.holds == (("a", 6, APP.identity), ("z", 9, APP.identity))
+    assert status.holds == (("a", 6, APP.identity, 0, 0), ("z", 9, APP.identity, 0, 0))
     assert (status.first_lsn, status.truncated_lsn, status.requested_truncation_lsn) == (6, 5, 7)
     assert (status.next_timestamp, status.session_count, status.rejected_range_count) == (10, 1, 0)
 

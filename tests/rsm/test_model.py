@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logservice_wire.errors import Reason
 
-from logservice.ids import Lsn
+from logservice.ids import Index, Lsn
 from logservice.outcome import Applied, Outcome
 from logservice.owner import Author, owner_digest
 from logservice.rsm import log_rsm, sessions, snapshot_codec
@@ -25,10 +25,13 @@ from logservice.rsm.commands import (
     AllocateTimestamps,
     Command,
     Connect,
+    ExpireHold,
     OpenSession,
     ReleaseHold,
     ReleaseWriter,
+    RenewHold,
     SetHold,
+    SetHoldFor,
     Truncate,
 )
 from logservice.rsm.log_rsm import LogRsm
@@ -62,6 +65,12 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
             st.just("truncate"), st.tuples(st.integers(-2, 9), st.sampled_from([0, 0, 1]), who)
         ),
         st.tuples(st.just("hold"), st.tuples(small, st.integers(-2, 9), who, override)),
+        st.tuples(
+            st.just("hold for"),
+            st.tuples(small, st.integers(-2, 9), who, override, st.sampled_from([0, 60])),
+        ),
+        st.tuples(st.just("renew"), st.tuples(small, who)),
+        st.tuples(st.just("expire"), st.tuples(small, st.sampled_from([0, 0, 1]))),
         st.tuples(st.just("unhold"), st.tuples(small, who, override)),
         st.tuples(
             st.just("acquire"),
@@ -117,7 +126,7 @@ def answer_of(outcome: Outcome) -> Answer:
         return "ok", numbers
     if outcome.reason is Reason.TOO_LARGE:
         return outcome.reason.value, {}
-    words = {"holder", "owner", "role"}
+    words = {"holder", "name", "owner", "role"}
     numeric = {k: v if k in words else int(v) for k, v in outcome.metadata.items()}
     return outcome.reason.value, numeric
 
@@ -156,6 +165,21 @@ class Pair:
                 by, forced = author(who), bool(override)
                 expected_answer = model.set_hold(text, lsn, by.identity, forced)
                 self._command(SetHold(by, forced, Lsn(lsn), text), expected_answer)
+            case "hold for", (name, ahead, who, override, ttl):
+                lsn, text = max(0, model.truncated + ahead), NAMES[name % 3]
+                by, forced = author(who), bool(override)
+                expected_answer = model.set_hold(text, lsn, by.identity, forced, ttl)
+                self._command(SetHoldFor(by, forced, Lsn(lsn), ttl, text), expected_answer)
+            case "renew", (name, who):
+                by, text = author(who), NAMES[name % 3]
+                self._command(RenewHold(by, text), model.renew_hold(text, by.identity))
+            case "expire", (name, older):
+                text = NAMES[name % 3]
+                revision = max(1, model.hold_times.get(text, (1, 0))[0] - older)
+                before = text in model.holds
+                expected_answer = model.expire_hold(text, revision)
+                self._command(ExpireHold(Index(revision), text), expected_answer)
+                self.seen["expired"] += before and text not in model.holds
             case "unhold", (name, who, override):
                 by, forced, text = author(who), bool(override), NAMES[name % 3]
                 expected_answer = model.release_hold(text, by.identity, forced)
@@ -226,8 +250,9 @@ class Pair:
         assert (status.applied_index, status.next_lsn) == (model.index, model.next_lsn)
         assert status.truncated_lsn == model.truncated < status.first_lsn
         assert status.requested_truncation_lsn == model.requested
-        assert {name: lsn for name, lsn, _ in status.holds} == model.holds
-        assert {name: owner for name, _, owner in status.holds} == model.hold_owners
+        assert {hold.name: hold.lsn for hold in status.holds} == model.holds
+        assert {hold.name: hold.owner for hold in status.holds} == model.hold_owners
+        assert {hold.name: hold[3:] for hold in status.holds} == model.hold_times
         assert {"epoch": status.writer_epoch, "holder": status.writer_holder} == model.writer
         assert status.session_count == len(model.sessions)
         gaps = self.shard.rsm.state.rejected_between(Lsn(1), Lsn(model.next_lsn))
@@ -287,7 +312,20 @@ def random_step(rng: random.Random) -> Step:
         rest = (rng.randrange(5), who, other)
         return "append", (rng.randint(1, 3), rng.randrange(7), ahead, epoch, *rest)
     kind = rng.choice(
-        ["open", "truncate", "hold", "unhold", "acquire", "release", "allocate", "noop", "snapshot"]
+        [
+            "open",
+            "truncate",
+            "hold",
+            "hold for",
+            "renew",
+            "expire",
+            "unhold",
+            "acquire",
+            "release",
+            "allocate",
+            "noop",
+            "snapshot",
+        ]
     )
     rare = int(rng.random() < 0.2)
     who, override = rng.choice([0, 0, 1, 2]), int(rng.random() < 0.3)
@@ -295,6 +333,15 @@ def random_step(rng: random.Random) -> Step:
         "open": (who,),
         "truncate": (rng.randint(-2, 15), rare, rng.choice([0, 0, 0, who])),
         "hold": (rng.randrange(4), rng.randint(-2, 9), who, override),
+        "hold for": (
+            rng.randrange(4),
+            rng.randint(-2, 9),
+            who,
+            override,
+            rng.choice([0, 60, 60]),
+        ),
+        "renew": (rng.randrange(4), who),
+        "expire": (rng.randrange(4), rare),
         "unhold": (rng.randrange(4), who, override),
         "acquire": (rare, int(rng.random() < 0.3), rng.choice([0, 0, 0, who]), override),
         "release": (0 if rng.random() < 0.1 else 1, who, override),
@@ -329,6 +376,14 @@ def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
         "SetHold HOLD_REFUSED",
         "SetHold BUSY",
         "ReleaseHold ok",
+        "SetHoldFor ok",
+        "SetHoldFor HOLD_REFUSED",
+        "SetHoldFor PERMISSION_DENIED",
+        "RenewHold ok",
+        "RenewHold HOLD_LOST",
+        "RenewHold PERMISSION_DENIED",
+        "ExpireHold ok",
+        "expired",
         "AcquireWriter ok",
         "AcquireWriter STALE_EPOCH",
         "ReleaseWriter ok",

@@ -226,7 +226,7 @@ def test_another_identity_neither_moves_nor_releases_a_hold(shard: ShardDriver) 
     assert refused(shard.command(SetHold(OTHER, False, Lsn(15), "backup"))) == DENIED
     assert refused(shard.command(ReleaseHold(OTHER, False, "backup"))) == DENIED
     assert shard.value(Truncate(OTHER, Lsn(10), 0)) == 4
-    assert shard.status.holds == (("backup", 5, APP.identity),)
+    assert shard.status.holds == (("backup", 5, APP.identity, 0, 0),)
 
 
 def test_the_override_moves_and_releases_a_hold_which_stays_its_owners(shard: ShardDriver) -> None:
@@ -234,7 +234,7 @@ def test_the_override_moves_and_releases_a_hold_which_stays_its_owners(shard: Sh
     shard.append(20)
     shard.value(SetHold(APP, False, Lsn(5), "backup"))
     shard.value(SetHold(OTHER, True, Lsn(8), "backup"))
-    assert shard.status.holds == (("backup", 8, APP.identity),)
+    assert shard.status.holds == (("backup", 8, APP.identity, 0, 0),)
     shard.value(SetHold(APP, False, Lsn(9), "backup"))
     shard.value(ReleaseHold(OTHER, True, "backup"))
     assert shard.status.holds == ()

@@ -6,11 +6,12 @@ import random
 import struct
 import zlib
 from collections import deque
+from collections.abc import Callable
 
 import pytest
 from logservice_wire.errors import Reason
 
-from logservice.bounds import SESSIONS_PER_OWNER_MAX
+from logservice.bounds import HOLD_TTL_S_MAX, HOLD_TTL_S_MIN, SESSIONS_PER_OWNER_MAX
 from logservice.ids import Index, Lsn, SessionId
 from logservice.owner import NO_NONCE
 from logservice.rsm.commands import (
@@ -18,6 +19,7 @@ from logservice.rsm.commands import (
     AllocateTimestamps,
     OpenSession,
     SetHold,
+    SetHoldFor,
     Truncate,
 )
 from logservice.rsm.log_rsm import LogRsm
@@ -51,14 +53,26 @@ def busy_shard() -> ShardDriver:
     return shard
 
 
+def shard_with_revisions() -> ShardDriver:
+    """A busy one, of cluster version 2."""
+    shard = busy_shard()
+    shard.value(SetHoldFor(APP, False, Lsn(90), 60, "timed"))
+    shard.value(SetHoldFor(APP, False, Lsn(90), 0, "alpha"))
+    return shard
+
+
+MAKERS = pytest.mark.parametrize("make", [busy_shard, shard_with_revisions])
+
+
 def restored(data: bytes) -> LogRsm:
     rsm = LogRsm()
     rsm.recover_from_snapshot(data)
     return rsm
 
 
-def test_a_state_survives_the_round_trip() -> None:
-    shard = busy_shard()
+@MAKERS
+def test_a_state_survives_the_round_trip(make: Callable[[], ShardDriver]) -> None:
+    shard = make()
     data = shard.rsm.save_snapshot()
     copy = restored(data)
     assert copy.status() == shard.status
@@ -94,9 +108,12 @@ def test_empty_bytes_are_a_new_shard() -> None:
     assert ShardDriver(shard.rsm).append() == landed(1)
 
 
-def test_damage_anywhere_is_found_and_leaves_the_old_state() -> None:
-    data = busy_shard().rsm.save_snapshot()
-    rsm = busy_shard().rsm
+@MAKERS
+def test_damage_anywhere_is_found_and_leaves_the_old_state(
+    make: Callable[[], ShardDriver],
+) -> None:
+    data = make().rsm.save_snapshot()
+    rsm = make().rsm
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 1 << (position % 8)
@@ -108,9 +125,12 @@ def test_damage_anywhere_is_found_and_leaves_the_old_state() -> None:
     assert rsm.save_snapshot() == data
 
 
-def test_a_state_with_a_good_checksum_that_no_log_made_is_refused_or_canonical() -> None:
+@MAKERS
+def test_a_state_with_a_good_checksum_that_no_log_made_is_refused_or_canonical(
+    make: Callable[[], ShardDriver],
+) -> None:
     """Mutated bodies with a right checksum: the checks behind the checksum decide."""
-    data = busy_shard().rsm.save_snapshot()
+    data = make().rsm.save_snapshot()
     rng = random.Random(7)
     refused = 0
     for _ in range(4000):
@@ -145,8 +165,8 @@ def broken(**changes: object) -> LogState:
     return state
 
 
-def held(lsn: int = 11, owner: str = APP.identity) -> Hold:
-    return Hold(Lsn(lsn), owner)
+def held(lsn: int = 11, owner: str = APP.identity, revision: int = 0, ttl_s: int = 0) -> Hold:
+    return Hold(Lsn(lsn), owner, Index(revision), ttl_s)
 
 
 def crowd(count: int) -> SessionTable:
@@ -190,6 +210,11 @@ def gap(lsn: int, count: int) -> RejectedRange:
         ({"holds": {"h": held(owner="o" * 513)}}, "name too long"),
         ({"holds": {str(number): held() for number in range(257)}}, "too many holds"),
         ({"holds": {str(number): held() for number in range(129)}}, "holds of one identity"),
+        ({"holds": {"h": held(revision=5001)}}, "revision of a hold"),
+        ({"holds": {"h": held(revision=9, ttl_s=HOLD_TTL_S_MIN - 1)}}, "time to live"),
+        ({"holds": {"h": held(revision=9, ttl_s=HOLD_TTL_S_MAX + 1)}}, "time to live"),
+        ({"holds": {"g": held(revision=9), "h": held(ttl_s=60)}}, "time to live"),
+        ({"closed_lsn": 100, "holds": {"h": held(revision=9)}}, "an end without a Close"),
         ({"sessions": table((9, 0, 9, []), nonce=NO_NONCE)}, "without a nonce"),
         ({"sessions": crowd(SESSIONS_PER_OWNER_MAX + 1)}, "sessions of one identity"),
         ({"sessions": table((5001, 0, 5001, []))}, "sessions out of order"),
@@ -211,3 +236,25 @@ def test_a_state_that_breaks_an_invariant_is_refused(changes: dict[str, object],
     decode_state(encode_state(broken()))
     with pytest.raises(SnapshotCorrupt, match=what):
         decode_state(encode_state(broken(**changes)))
+
+
+def test_a_state_is_written_in_the_oldest_version_that_can_say_it() -> None:
+    """Release 0.1.0 writes and reads version 2, and refuses 3."""
+    shard = busy_shard()
+    before = shard.rsm.save_snapshot()
+    assert PREFIX.unpack_from(before)[1] == 2
+    shard.value(SetHoldFor(APP, False, Lsn(90), 0, "zeta"))
+    assert PREFIX.unpack_from(shard.rsm.save_snapshot())[1] == 3
+    shard.value(SetHold(APP, False, Lsn(90), "zeta"))
+    assert PREFIX.unpack_from(shard.rsm.save_snapshot())[1] == 2
+
+
+def test_a_state_in_a_version_that_it_does_not_need_is_refused() -> None:
+    """INV-RSM-CANON: equal states would else have two forms."""
+    state = broken(holds={"h": held()})
+    body = encode_state(state)[PREFIX.size :]
+    head, rest = body[:64], body[64:]
+    newer = head + struct.pack("<QQ", 0, 0) + rest[:12] + struct.pack("<QI", 0, 0) + rest[12:]
+    data = PREFIX.pack(PREFIX.unpack_from(encode_state(state))[0], 3, 0, zlib.crc32(newer)) + newer
+    with pytest.raises(SnapshotCorrupt, match="says nothing more"):
+        decode_state(data)

@@ -32,6 +32,7 @@ CALLS: dict[str, Any] = {
     "AcquireWriter": log.AcquireWriterRequest(shard_id=1, holder="w"),
     "ReleaseWriter": log.ReleaseWriterRequest(shard_id=1, epoch=1),
     "SetHold": log.SetHoldRequest(shard_id=1, name="h", lsn=1),
+    "RenewHold": log.RenewHoldRequest(shard_id=1, name="h"),
     "ReleaseHold": log.ReleaseHoldRequest(shard_id=1, name="h"),
     "CloseShard": log.CloseShardRequest(shard_id=1),
     "AllocateTimestamps": log.AllocateTimestampsRequest(shard_id=1, count=1),

@@ -98,6 +98,7 @@ async def test_every_response_has_a_position(served: Served, shard: int) -> None
     of_the_leader = [
         ("AllocateTimestamps", log_pb2.AllocateTimestampsRequest(**one, count=1)),
         ("SetHold", log_pb2.SetHoldRequest(**one, name="h", lsn=2)),
+        ("RenewHold", log_pb2.RenewHoldRequest(**one, name="h")),
         ("ReleaseHold", log_pb2.ReleaseHoldRequest(**one, name="h")),
         ("AcquireWriter", log_pb2.AcquireWriterRequest(**one, holder="w")),
         ("ReleaseWriter", log_pb2.ReleaseWriterRequest(**one, epoch=1)),

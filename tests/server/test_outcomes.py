@@ -225,6 +225,7 @@ UNARY: dict[str, Any] = {
     "Log/AcquireWriter": log.AcquireWriterRequest(holder="w"),
     "Log/ReleaseWriter": log.ReleaseWriterRequest(epoch=1),
     "Log/SetHold": log.SetHoldRequest(name="other", lsn=2),
+    "Log/RenewHold": log.RenewHoldRequest(name="held"),
     "Log/ReleaseHold": log.ReleaseHoldRequest(name="held"),
     "Log/CloseShard": log.CloseShardRequest(),
     "Log/AllocateTimestamps": log.AllocateTimestampsRequest(count=1),

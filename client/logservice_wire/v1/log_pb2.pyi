@@ -228,14 +228,22 @@ class GetShardStatusRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class Hold(_message.Message):
-    __slots__ = ("name", "lsn", "owner")
+    __slots__ = ("name", "lsn", "owner", "revision", "ttl_s", "age_s", "expires_in_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     lsn: int
     owner: str
-    def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    revision: int
+    ttl_s: int
+    age_s: float
+    expires_in_s: float
+    def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ..., owner: _Optional[str] = ..., revision: _Optional[int] = ..., ttl_s: _Optional[int] = ..., age_s: _Optional[float] = ..., expires_in_s: _Optional[float] = ...) -> None: ...
 
 class GetShardStatusResponse(_message.Message):
     __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner", "closed_index", "end_lsn", "max_bytes_per_s", "max_records_per_s", "appends_delayed")
@@ -318,22 +326,40 @@ class ReleaseWriterResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class SetHoldRequest(_message.Message):
-    __slots__ = ("shard_id", "name", "lsn", "override")
+    __slots__ = ("shard_id", "name", "lsn", "override", "ttl_s")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     lsn: int
     override: bool
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ...) -> None: ...
+    ttl_s: int
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ..., ttl_s: _Optional[int] = ...) -> None: ...
 
 class SetHoldResponse(_message.Message):
     __slots__ = ("position",)
     POSITION_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+
+class RenewHoldRequest(_message.Message):
+    __slots__ = ("shard_id", "name")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    name: str
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class RenewHoldResponse(_message.Message):
+    __slots__ = ("position", "lsn")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ...) -> None: ...
 
 class ReleaseHoldRequest(_message.Message):
     __slots__ = ("shard_id", "name", "override")

@@ -89,6 +89,11 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.SetHoldRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.SetHoldResponse.FromString,
                 _registered_method=True)
+        self.RenewHold = channel.unary_unary(
+                '/logservice.v1.Log/RenewHold',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.RenewHoldRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.RenewHoldResponse.FromString,
+                _registered_method=True)
         self.ReleaseHold = channel.unary_unary(
                 '/logservice.v1.Log/ReleaseHold',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.ReleaseHoldRequest.SerializeToString,
@@ -197,6 +202,19 @@ class LogServicer(object):
     def SetHold(self, request, context):
         """A named LSN from which on records must stay. It belongs to the identity that set it: moving or
         releasing another one's is PERMISSION_DENIED, but for an override. At most 128 for one identity.
+        - With ttl_s it expires unless it is set or renewed again in that time, counted from when the
+        request was sent: never earlier by the clock of the leader's store, and later after a change of
+        the leader. Without it, it stays until it is released.
+        - While it stands, and until it is moved, no record from its LSN on is truncated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewHold(self, request, context):
+        """A sign of life: the hold stays where it is and lives for its ttl_s again. It makes no hold: what
+        expired or was released is HOLD_LOST{first_lsn}. Only its owner renews it. The answer says where it
+        stands; somebody else of the same identity may have moved it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -282,6 +300,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.SetHold,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.SetHoldRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.SetHoldResponse.SerializeToString,
+            ),
+            'RenewHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewHold,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.RenewHoldRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.RenewHoldResponse.SerializeToString,
             ),
             'ReleaseHold': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseHold,
@@ -596,6 +619,33 @@ class Log(object):
             '/logservice.v1.Log/SetHold',
             logservice__wire_dot_v1_dot_log__pb2.SetHoldRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.SetHoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/RenewHold',
+            logservice__wire_dot_v1_dot_log__pb2.RenewHoldRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.RenewHoldResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,7 @@ from logservice_client import LogClient
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
-from logservice.cli.shell.output import output_option, show_fields
+from logservice.cli.shell.output import Row, output_option, show_fields, show_rows
 
 _shard = shard_argument("shard")
 
@@ -151,17 +151,73 @@ def hold() -> None:
 @_shard
 @click.argument("name")
 @click.argument("lsn", type=click.IntRange(min=1))
+@click.option(
+    "--ttl",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SECONDS",
+    help="Let it expire unless it is set or renewed in that time; 0: never.",
+)
 @_override
 @output_option
 @pass_session
-def set_hold(session: Session, shard: int, name: str, lsn: int, override: bool, form: str) -> None:
+def set_hold(
+    session: Session, shard: int, name: str, lsn: int, ttl: int, override: bool, form: str
+) -> None:
     """Keep the records from LSN on, or move the hold there."""
     session.run(
         lambda client: client.shard(shard).set_hold(
-            name, lsn, override=override, timeout=session.timeout_s
+            name, lsn, ttl=ttl, override=override, timeout=session.timeout_s
         )
     )
-    show_fields(form, {"name": name, "lsn": lsn})
+    show_fields(form, {"name": name, "lsn": lsn, "ttl_s": ttl or None})
+
+
+@hold.command("renew")
+@_shard
+@click.argument("name")
+@output_option
+@pass_session
+def renew_hold(session: Session, shard: int, name: str, form: str) -> None:
+    """Let a hold live for its time again.
+
+    It stays where it is. A hold that has expired is not set again.
+    """
+    lsn = session.run(
+        lambda client: client.shard(shard).renew_hold(name, timeout=session.timeout_s)
+    )
+    show_fields(form, {"renewed": name, "lsn": lsn})
+
+
+@hold.command("list")
+@_shard
+@output_option
+@pass_session
+def list_holds(session: Session, shard: int, form: str) -> None:
+    """List a log's holds, whose they are, and how old.
+
+    `age s` counts from when the hold was last set or renewed, as the store that answers knows: at
+    least so long. `keeps` counts records whose truncation was asked for.
+    """
+
+    async def work(client: LogClient) -> list[Row]:
+        found = await client.shard(shard).status(timeout=session.timeout_s)
+        return [
+            {
+                "name": item.name,
+                "lsn": item.lsn,
+                "owner": item.owner,
+                "age_s": round(item.age_s),
+                "ttl_s": item.ttl_s or None,
+                "expires_in_s": (
+                    round(item.expires_in_s) if item.HasField("expires_in_s") else None
+                ),
+                "keeps": max(0, found.requested_truncation_lsn - item.lsn + 1),
+            }
+            for item in found.holds
+        ]
+
+    show_rows(form, session.run(work))
 
 
 @hold.command("release")

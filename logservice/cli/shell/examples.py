@@ -33,7 +33,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl writer acquire 1 db-standby --takeover",
     ),
     "logctl writer release": ("logctl writer release 1 7",),
-    "logctl hold set": ("logctl hold set 1 nightly-backup 4711",),
+    "logctl hold set": (
+        "logctl hold set 1 nightly-backup 4711",
+        "logctl hold set 1 nightly-backup 4711 --ttl 3600",
+    ),
+    "logctl hold renew": ("logctl hold renew 1 nightly-backup",),
+    "logctl hold list": ("logctl hold list 1", "logctl hold list 1 -o json"),
     "logctl hold release": (
         "logctl hold release 1 nightly-backup",
         "logctl hold release 1 nightly-backup --override",

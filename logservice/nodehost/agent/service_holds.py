@@ -59,7 +59,7 @@ def _command(host: NodeHost, order: HoldOrder) -> commands.Command | None:
         lsn = Lsn(max(order.lsn, status.first_lsn))
         if known is not None and known.lsn == lsn:
             return None
-        return commands.SetHold(Author(order.owner, store), False, lsn, order.name)
+        return commands.SetHoldFor(Author(order.owner, store), False, lsn, 0, order.name)
     if known is None:
         return None
     return commands.ReleaseHold(Author(known.owner, store), False, order.name)

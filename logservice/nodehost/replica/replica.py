@@ -69,6 +69,7 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.listeners import HostEvent, LogCompacted, SnapshotRecovered
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica.applying import Applying
+from logservice.nodehost.replica.hold_times import HoldTimes
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.log_reader import LogReader
 from logservice.nodehost.replica.pace import LimitTable, Pace
@@ -162,6 +163,10 @@ class ReplicaHost(Protocol):
         """Another membership is in force at `replica`."""
         ...
 
+    def holds_changed(self, replica: Replica) -> None:
+        """The holds of a log are not what they were."""
+        ...
+
     def applying(self, replica: Replica, *, changed: bool) -> None:
         """`replica` is stuck, or `changed`: it has just got stuck, or goes on."""
         ...
@@ -231,6 +236,7 @@ class Replica:
         self._random = random
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters = LsnWaiters()
+        self.hold_times = HoldTimes()
         self.hearing = self._make_hearing(start)
         self.applying = Applying(int(options.apply_stuck_s * 1000 / options.tick_ms))
         self.stopped = False
@@ -644,6 +650,9 @@ class Replica:
             self.reads.applied(self.applied)
         if self._lsn_waiters.waiting:
             self._wake_lsn_waiters()
+        rsm = self.log_rsm
+        if rsm is not None and rsm.state.hold_changes != self.hold_times.changes:
+            self._host.holds_changed(self)
         if self._intake_waits():
             self.activate()
 
@@ -686,6 +695,7 @@ class Replica:
         self.applied = snapshot.index
         self.applied_term = snapshot.term
         self.book.skipped(snapshot.index)
+        self.hold_times.changes = -1
         self.reads.applied(self.applied)
         self._wake_lsn_waiters()
         self._host.tell(SnapshotRecovered(self.shard, self.replica_id, snapshot.index))

@@ -29,6 +29,7 @@ from logservice_wire.v1 import log_pb2, log_pb2_grpc
 from logservice.checksum import crc32
 from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
+from logservice.nodehost.replica.hold_expiry import HoldTime
 from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.rsm import commands
@@ -48,6 +49,9 @@ from logservice.service_hold import PREFIX, is_service_hold
 _CLOSES: Final = 2
 """The first cluster version that has `commands.Close`: an older replica does not understand it, and
 would go on taking appends."""
+
+_TIMED_HOLDS: Final = 2
+"""The first cluster version in which a hold has a revision and may have a time to live."""
 
 _HOLDS_FOR_SERVICES: Final = 2
 """From this cluster version on HAKeeper holds logs for services; a hold of theirs that it does not
@@ -118,17 +122,33 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.SetHoldRequest, context: Context
     ) -> log_pb2.SetHoldResponse:
         """Records from an LSN on stay."""
-        if self._host.cluster_version.value >= _HOLDS_FOR_SERVICES and is_service_hold(
-            request.name
-        ):
+        known = self._host.cluster_version.value
+        if known >= _HOLDS_FOR_SERVICES and is_service_hold(request.name):
             raise InvalidArgument(
                 f"names that begin with {PREFIX!r} are of the holds for services", field="name"
             )
-        command = commands.SetHold(
-            self.store.author(), request.override, readable_lsn(request.lsn), request.name
-        )
+        author, override, lsn = self.store.author(), request.override, readable_lsn(request.lsn)
+        command: commands.Command
+        if known >= _TIMED_HOLDS:
+            command = commands.SetHoldFor(author, override, lsn, request.ttl_s, request.name)
+        elif request.ttl_s:
+            raise too_early(known, _TIMED_HOLDS)
+        else:
+            command = commands.SetHold(author, override, lsn, request.name)
         shard, _ = await self.propose(request.shard_id, command, context)
         return log_pb2.SetHoldResponse(position=self.store.position(shard))
+
+    @handler
+    async def RenewHold(
+        self, request: log_pb2.RenewHoldRequest, context: Context
+    ) -> log_pb2.RenewHoldResponse:
+        """A hold lives for its time again."""
+        known = self._host.cluster_version.value
+        if known < _TIMED_HOLDS:
+            raise too_early(known, _TIMED_HOLDS)
+        command = commands.RenewHold(self.store.author(), request.name)
+        shard, applied = await self.propose(request.shard_id, command, context)
+        return log_pb2.RenewHoldResponse(position=self.store.position(shard), lsn=applied.lsn)
 
     @handler
     async def OpenSession(
@@ -254,10 +274,7 @@ class LogService(log_pb2_grpc.LogServicer):
             writer_holder=status.writer_holder,
             writer_epoch=status.writer_epoch,
             writer_owner=status.writer_owner,
-            holds=[
-                log_pb2.Hold(name=hold.name, lsn=hold.lsn, owner=hold.owner)
-                for hold in status.holds
-            ],
+            holds=self._holds(shard, status),
             next_timestamp=status.next_timestamp,
             sessions=status.session_count,
             closed_index=status.closed_index,
@@ -268,6 +285,23 @@ class LogService(log_pb2_grpc.LogServicer):
             max_records_per_s=info.max_records_per_s,
             appends_delayed=info.appends_delayed,
         )
+
+    def _holds(self, shard: ShardId, status: LogStatus) -> list[log_pb2.Hold]:
+        times = self._host.hold_expiry.times(self._host.replicas.running[shard])
+        return [
+            log_pb2.Hold(
+                name=hold.name,
+                lsn=hold.lsn,
+                owner=hold.owner,
+                revision=hold.revision,
+                ttl_s=hold.ttl_s,
+                age_s=time.age_s,
+                expires_in_s=time.expires_in_s,
+            )
+            for hold in status.holds
+            # What was answered may be older than what is known of times by now.
+            for time in (times.get(hold.name, HoldTime(0.0, None)),)
+        ]
 
     async def propose(
         self, shard_id: int, command: commands.Command, context: Context

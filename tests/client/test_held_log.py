@@ -1,0 +1,228 @@
+"""HeldLog: renewed in time, moved on request, and honest about what it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from logservice_client import held_log
+from logservice_client.bounds import HOLD_RENEWALS_PER_TTL
+from logservice_client.held_log import HeldLog
+from logservice_wire.errors import (
+    HoldLost,
+    HoldRefused,
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    PermissionDenied,
+    UnknownOutcome,
+)
+
+from tests.waiting import eventually
+
+TTL_S = 60
+
+
+@dataclass
+class Log:
+    """What a log knows of the hold. `fails`: what its next answers are."""
+
+    lsn: int = 0
+    truncated: int = 0
+    sets: int = 0
+    renewals: int = 0
+    released: bool = False
+    fails: list[LogServiceError] = field(default_factory=list)
+    during: Callable[[], None] = lambda: None
+
+    async def set_hold(self, name: str, lsn: int, *, ttl: int = 0) -> None:
+        self._answers()
+        assert ttl == TTL_S
+        if lsn <= self.truncated:
+            raise HoldRefused(first_lsn=self.truncated + 1)
+        self.lsn = lsn
+        self.sets += 1
+        self.during()
+        await asyncio.sleep(0)
+
+    async def renew_hold(self, name: str, *, timeout: float | None = None) -> int:
+        self._answers()
+        self.renewals += 1
+        if not self.lsn:
+            raise HoldLost(name=name, first_lsn=self.truncated + 1)
+        return self.lsn
+
+    async def release_hold(self, name: str, *, timeout: float | None = None) -> None:
+        self.released = True
+        self.lsn = 0
+
+    def _answers(self) -> None:
+        if self.fails:
+            raise self.fails.pop(0)
+
+
+class Time:
+    """The machine's time, which the test moves; sleeping ends when it has come."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        self.asked: list[float] = []
+        monkeypatch.setattr(held_log, "boottime_s", lambda: self.now_s)
+        self._slept = asyncio.Event()
+        real = asyncio.sleep
+
+        async def sleep(seconds: float) -> None:
+            if seconds == 0:
+                await real(0)
+                return
+            self.asked.append(seconds)
+            until_s = self.now_s + seconds
+            while self.now_s < until_s:
+                await self._slept.wait()
+
+        monkeypatch.setattr(held_log.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+        self._real = real
+
+    async def passes(self, seconds: float) -> None:
+        """Time passes, and everybody does what is due."""
+        await self._real(0.001)
+        self.now_s += seconds
+        self._slept.set()
+        self._slept = asyncio.Event()
+        await self._real(0.001)
+
+
+@pytest.fixture
+async def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+async def test_it_is_renewed_at_a_third_of_its_time_and_released(time: Time) -> None:
+    log = Log()
+    async with HeldLog(log, "h", 5, TTL_S) as held:
+        for number in range(1, 10):
+            await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+            assert log.renewals == number
+            held.check()
+    assert set(time.asked) == {TTL_S / HOLD_RENEWALS_PER_TTL}
+    assert (log.sets, log.released) == (1, True)
+    await time.passes(TTL_S)
+    assert log.renewals == 9, "nobody renews it any more"
+
+
+async def test_inv_client_hold_without_answers_it_is_sure_for_its_time_since_it_was_sent(
+    time: Time,
+) -> None:
+    """INV-CLIENT-HOLD. The answer took four seconds: they do not count."""
+    log = Log(during=lambda: setattr(time, "now_s", time.now_s + 4))
+    async with HeldLog(log, "h", 5, TTL_S) as held:
+        log.fails = [NotReady("no leader")] * 3
+        await time.passes(TTL_S - 5)
+        held.check()
+        await time.passes(1)
+        assert not held.sure
+        with pytest.raises(HoldLost, match="was not renewed for 60 s"):
+            held.check()
+        # A renewal that comes through proves that it stood all the time.
+        log.fails.clear()
+        await time.passes(TTL_S)
+        held.check()
+
+
+async def test_a_hold_that_is_gone_is_lost_for_good(time: Time) -> None:
+    log = Log()
+    with pytest.raises(HoldLost) as left:
+        async with HeldLog(log, "h", 5, TTL_S) as held:
+            log.lsn, log.truncated = 0, 40
+            held.check()
+            await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+            for ask in (held.check, held.check):
+                with pytest.raises(HoldLost) as lost:
+                    ask()
+                assert lost.value.number("first_lsn") == 41
+            with pytest.raises(HoldLost):
+                await held.move(50)
+    assert left.value.number("first_lsn") == 41
+    assert (log.sets, log.released) == (1, False), "it is not set again, and not released"
+
+
+async def test_an_error_of_the_block_is_not_replaced_by_the_loss(time: Time) -> None:
+    log = Log()
+    with pytest.raises(ValueError, match="of the block"):
+        async with HeldLog(log, "h", 5, TTL_S):
+            log.lsn = 0
+            await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+            raise ValueError("of the block")
+
+
+async def test_somebody_moved_it_up(time: Time) -> None:
+    log = Log()
+    async with HeldLog(log, "h", 5, TTL_S) as held:
+        log.lsn = 4  # lower is as good
+        await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+        held.check()
+        log.lsn = 6
+        await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+        with pytest.raises(HoldLost):
+            held.check()
+        held._lost = None
+
+
+async def test_a_move_is_forward_and_its_own_renewals_are_no_loss(time: Time) -> None:
+    log = Log()
+    async with HeldLog(log, "h", 5, TTL_S) as held:
+        with pytest.raises(InvalidArgument):
+            await held.move(4)
+        # The outcome is not known: the hold stands where it was, or there.
+        log.fails = [UnknownOutcome("lost")]
+        with pytest.raises(UnknownOutcome):
+            await held.move(9)
+        assert held.lsn == 9
+        log.lsn = 9
+        await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+        held.check()
+        log.truncated = 20
+        with pytest.raises(HoldLost) as lost:
+            await held.move(15)
+        assert lost.value.number("first_lsn") == 21
+        held._lost = None
+
+
+@pytest.mark.parametrize("owner", ["", "another"])
+async def test_who_may_not_renew_it(time: Time, owner: str) -> None:
+    """It became another identity's; or the grant is gone, and the hold may stand for a while."""
+    log = Log()
+    async with HeldLog(log, "h", 5, TTL_S) as held:
+        metadata = {"owner": owner} if owner else {}
+        log.fails = [PermissionDenied("no", **metadata)]
+        await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+        assert held.sure == (not owner)
+        held._lost = None
+        held._sent_s = time.now_s
+
+
+async def test_a_hold_that_cannot_be_set_begins_no_block(time: Time) -> None:
+    log = Log(truncated=7)
+    with pytest.raises(HoldRefused):
+        async with HeldLog(log, "h", 5, TTL_S):
+            pytest.fail("the block ran")
+    await time.passes(TTL_S)
+    assert log.renewals == 0
+
+
+async def test_a_renewal_that_hangs_does_not_keep_the_block_from_ending(time: Time) -> None:
+    log = Log()
+    hangs = asyncio.Event()
+
+    async def never(name: str, *, timeout: float | None = None) -> int:
+        hangs.set()
+        await asyncio.Event().wait()
+        return 0
+
+    log.renew_hold = never  # type: ignore[method-assign]
+    async with HeldLog(log, "h", 5, TTL_S):
+        await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+        await eventually(hangs.is_set)
+    assert log.released
