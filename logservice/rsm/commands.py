@@ -13,6 +13,7 @@ RELEASE_WRITER          6  author, ``override u8, epoch u64``
 ALLOCATE_TIMESTAMPS     7  ``count u32``
 CONNECT                 8  nothing
 CLOSE                   9  author
+BEGIN_LINEAGE          13  author, ``number u64, lineage 16 bytes, parent 16 bytes``
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -41,6 +42,8 @@ from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
 from logservice.bounds import IDENTITY_BYTES_MAX, NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
 from logservice.ids import Lsn, StoreId
+from logservice.lineage import LINEAGE_BYTES
+from logservice.lineage import problem as lineage_problem
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.safe_text import unsafe
 
@@ -61,6 +64,7 @@ class Tag(enum.IntEnum):
     ALLOCATE_TIMESTAMPS = 7
     CONNECT = 8
     CLOSE = 9
+    BEGIN_LINEAGE = 13
 
 
 class CommandMalformed(ValueError):
@@ -185,6 +189,24 @@ class Close:
     layout: ClassVar[struct.Struct] = struct.Struct("<")
 
 
+@dataclass(frozen=True, slots=True)
+class BeginLineage:
+    """The log is continued by force, as another history (`logservice.lineage`). Answers with the
+    number, and the LSN behind the fork.
+
+    `logservice recover` writes this entry into a log that it rebuilds. No store proposes it, and
+    no leader takes it. A 0.1.0 replica would refuse it, so the tool writes it only for stores that
+    have gone over to cluster version 2.
+    """
+
+    author: Author
+    number: int
+    lineage: bytes
+    parent: bytes
+    tag: ClassVar[Tag] = Tag.BEGIN_LINEAGE
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<Q{LINEAGE_BYTES}s{LINEAGE_BYTES}s")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -195,6 +217,7 @@ Command = (
     | AllocateTimestamps
     | Connect
     | Close
+    | BeginLineage
 )
 """Every command of a log shard."""
 
@@ -279,6 +302,11 @@ def closes_log(command: bytes) -> bool:
     return command[:1] == _CLOSE_TAG
 
 
+def begins_lineage(command: bytes) -> bool:
+    """True for the command that only a recovery writes."""
+    return command[:1] == _LINEAGE_TAG
+
+
 def opens_session(command: bytes) -> bool:
     """True for a command that serves nothing but later appends."""
     return command[:1] == _OPEN_SESSION_TAG
@@ -293,6 +321,7 @@ def is_forwarded(command: bytes) -> bool:
 
 _FORWARDED_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.CONNECT,)))
 _CLOSE_TAG: Final = bytes((Tag.CLOSE,))
+_LINEAGE_TAG: Final = bytes((Tag.BEGIN_LINEAGE,))
 _OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
 _WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
 
@@ -351,6 +380,9 @@ def _refusal(command: Command) -> LogServiceError | None:
     match command:
         case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
             return InvalidArgument("not a nonce", field="nonce")
+        case BeginLineage(number=number, lineage=lineage, parent=parent):
+            if why := lineage_problem(number, lineage, parent):
+                return InvalidArgument(why, field="lineage")
         case AllocateTimestamps(count) if count < 1:
             return InvalidArgument("at least one timestamp", field="count")
         case AllocateTimestamps(count) if count > TIMESTAMPS_PER_CALL_MAX:

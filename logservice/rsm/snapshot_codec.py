@@ -6,15 +6,17 @@ sorted, and `decode_state` accepts no other order. So replicas can be compared b
 ``magic u32, version u16, zero u16, crc32 u32 of the rest``; then ``applied index, next LSN,
 truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, writer's owner bytes
 u16; holds, sessions, rejected ranges u32``; in version 3 ``index of the Close, LSN behind the last
-record u64``; then the holder, the writer's owner, and
+record u64``, 0 while the log is open, and ``number of the lineage, fork LSN u64, lineage, parent 16
+bytes``, 0 for a log that was never continued by force; then the holder, the writer's owner, and
 
 - per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, name, owner;
 - per session, by id: ``id, last sequence, last used u64, owner 16 bytes, nonce 16 bytes, window
   length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``;
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
 
-A state is written in the oldest version that can say it: version 3 is that of a closed log, and of
-no other. So a log that was never closed has the bytes that 0.1.0 writes.
+A state is written in the oldest version that can say it, and is refused in another: version 3 is
+that of a closed log, or of one that was continued by force. So a log that never used what cluster
+version 2 brought has the bytes that 0.1.0 writes.
 
 `decode_state` checks the invariants of `rsm.state` and `rsm.sessions` too: a state that no log
 could have produced is SnapshotCorrupt, never a replica that misbehaves later.
@@ -28,6 +30,7 @@ from typing import Any, Final
 
 from logservice_wire.errors import Reason
 
+from logservice import lineage
 from logservice.bounds import (
     HOLDS_MAX,
     HOLDS_PER_OWNER_MAX,
@@ -41,20 +44,18 @@ from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
 from logservice.owner import NO_NONCE
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import Hold, LogState, RejectedRange
+from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
-
-TIMESTAMP_MAX: Final = 2**63 - 1
-"""Last timestamp: what fits a signed 64-bit number, which is what databases keep."""
 
 _MAGIC: Final = 0x4D53524C
 _VERSIONS: Final = {1: 2, 2: 3}
 """Cluster version -> version of the states that only it can have."""
 
-_OPEN, _CLOSED_ONCE = _VERSIONS.values()
+_FIRST, _SECOND = _VERSIONS.values()
 _PREFIX: Final = struct.Struct("<IHHI")
 _HEAD: Final = struct.Struct("<QQQQQQHHIII")
 _CLOSED: Final = struct.Struct("<QQ")
+_LINEAGE: Final = struct.Struct("<QQ16s16s")
 _HOLD: Final = struct.Struct("<QHH")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
 _REMEMBERED: Final = "QIQ"
@@ -76,6 +77,9 @@ _REASONS: Final = {code: reason for reason, code in _REASON_CODES.items()}
 def encode_state(state: LogState) -> bytes:
     """The byte form that the header describes."""
     holder, owner = state.writer_holder.encode(), state.writer_owner.encode()
+    version = _version(state)
+    newer = version == _SECOND
+    history = state.lineage
     parts = [
         _HEAD.pack(
             state.applied_index,
@@ -90,7 +94,10 @@ def encode_state(state: LogState) -> bytes:
             len(state.sessions),
             len(state.rejected),
         ),
-        _CLOSED.pack(state.closed_index, state.closed_lsn) if state.closed_index else b"",
+        _CLOSED.pack(state.closed_index, state.closed_lsn) if newer else b"",
+        _LINEAGE.pack(history.number, history.fork_lsn, history.id, history.parent)
+        if newer
+        else b"",
         holder,
         owner,
     ]
@@ -110,7 +117,6 @@ def encode_state(state: LogState) -> bytes:
         for gap in state.rejected
     ]
     body = b"".join(parts)
-    version = _CLOSED_ONCE if state.closed_index else _OPEN
     return _PREFIX.pack(_MAGIC, version, 0, crc32(body)) + body
 
 
@@ -119,11 +125,19 @@ def decode_state(data: bytes) -> LogState:
     try:
         magic, version, zero, crc = _PREFIX.unpack_from(data)
         _check(magic == _MAGIC and zero == 0, "magic")
-        _check(version in (_OPEN, _CLOSED_ONCE), f"version {version}")
+        _check(version in (_FIRST, _SECOND), f"version {version}")
         _check(crc32(data[_PREFIX.size :]) == crc, "checksum")
-        return _Reader(data, _PREFIX.size).state(closed=version == _CLOSED_ONCE)
+        state = _Reader(data, _PREFIX.size).state(newer=version == _SECOND)
+        _check(version == _version(state), f"version {version} says nothing more")
+        return state
     except (struct.error, UnicodeDecodeError) as error:
         raise SnapshotCorrupt(f"state of a log shard: {error}") from error
+
+
+def _version(state: LogState) -> int:
+    """The oldest version that can say it."""
+    newer = state.closed_index or state.lineage.number
+    return _SECOND if newer else _FIRST
 
 
 def _check(condition: bool, what: str) -> None:
@@ -140,7 +154,7 @@ class _Reader:
         self._data = data
         self._position = position
 
-    def state(self, *, closed: bool) -> LogState:
+    def state(self, *, newer: bool) -> LogState:
         (
             applied,
             next_lsn,
@@ -154,9 +168,11 @@ class _Reader:
             sessions,
             gaps,
         ) = self._take(_HEAD)
-        closed_index, closed_lsn = self._take(_CLOSED) if closed else (0, 0)
-        end = closed_lsn if closed else next_lsn
-        _check(not closed or 0 < closed_index <= applied, "index of the Close")
+        closed_index, closed_lsn = self._take(_CLOSED) if newer else (0, 0)
+        history = self._lineage(next_lsn) if newer else lineage.FIRST
+        end = closed_lsn if closed_index else next_lsn
+        _check(closed_index <= applied, "index of the Close")
+        _check(closed_index > 0 or closed_lsn == 0, "an end without a Close")
         _check(truncated <= requested < end <= next_lsn, "truncation LSN")
         _check(1 <= timestamp <= TIMESTAMP_MAX, "timestamp")
         state = LogState(
@@ -170,6 +186,7 @@ class _Reader:
             writer_owner=self._text(owner_bytes, IDENTITY_BYTES_MAX),
             closed_index=Index(closed_index),
             closed_lsn=Lsn(closed_lsn),
+            lineage=history,
         )
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
@@ -178,6 +195,15 @@ class _Reader:
         self._read_gaps(state, gaps)
         _check(self._position == len(self._data), "trailing bytes")
         return state
+
+    def _lineage(self, next_lsn: int) -> lineage.Lineage:
+        number, fork_lsn, own, parent = self._take(_LINEAGE)
+        found = lineage.Lineage(number, own, parent, Lsn(fork_lsn))
+        _check(
+            found == lineage.FIRST or not lineage.problem(number, own, parent), "lineage of the log"
+        )
+        _check(fork_lsn < next_lsn, "fork beyond the tail")
+        return found
 
     def _read_holds(self, state: LogState, count: int) -> None:
         _check(count <= HOLDS_MAX, "too many holds")

@@ -27,6 +27,7 @@ from logservice.ids import (
     StoreId,
     Term,
 )
+from logservice.lineage import Lineage
 from logservice.logdb.checkpoint import checkpoint
 from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, LogPosition
 from logservice.logdb.format import commit_group, record, segment
@@ -281,6 +282,13 @@ def _closed_log_state() -> LogState:
     return state
 
 
+def _forked_log_state() -> LogState:
+    state = _log_state()
+    state.sessions = SessionTable()
+    state.lineage = Lineage(2, bytes(range(16)), bytes(range(16, 32)), Lsn(1_000))
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -304,6 +312,7 @@ def _show_log_state(state: LogState) -> Any:
         state.next_timestamp,
         state.closed_index,
         state.closed_lsn,
+        state.lineage,
         state.holds,
         rows,
         state.rejected,
@@ -469,7 +478,7 @@ SNAPSHOTS = Format(
 
 LOG_STATE = Format(
     name="log-state",
-    version=snapshot_codec._OPEN,
+    version=snapshot_codec._FIRST,
     constant="",
     document="logservice/rsm/snapshot_codec.py",
     samples=(
@@ -483,6 +492,14 @@ LOG_STATE = Format(
         Sample(
             name="closed",
             value=_closed_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
+            name="continued by force",
+            value=_forked_log_state(),
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,
@@ -503,6 +520,13 @@ COMMAND = Format(
             for command in _COMMANDS
         ),
         Sample("CLOSE", commands.Close(APP), commands.encode, commands.decode, since=2),
+        Sample(
+            "BEGIN_LINEAGE",
+            commands.BeginLineage(APP, 2, bytes(range(16)), bytes(range(16, 32))),
+            commands.encode,
+            commands.decode,
+            since=2,
+        ),
     ),
     error=CommandMalformed,
 )
