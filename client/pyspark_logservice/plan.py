@@ -23,8 +23,8 @@ class DataLossError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class LsnRange:
     """``start <= lsn < end`` of one shard, and the stores that have it, the preferred one first.
-    `near`: those of them that are in the zone of the options. `lineage`: of the log when the plan was
-    made; a task reads no other history.
+    `near`: those of them that are in the zone of the options. `lineage`: the log's when the plan
+    was made; a task reads no other history.
     """
 
     shard: int

@@ -107,7 +107,7 @@ def test_a_plan_reads_no_other_history(cluster: FakeCluster) -> None:
     fill(cluster, 5)
     pieces = plan(options(cluster))
     assert {piece.lineage for piece in pieces} == {bytes(16)}
-    cluster.logs[1].fork(b"1" * 16, 25)
+    cluster.logs[1].fork(b"1" * 16, 20)
     with pytest.raises(LineageChanged):
         fetched(options(cluster), pieces)
-    assert len(fetched(options(cluster), plan(options(cluster)))) == 25
+    assert len(fetched(options(cluster), plan(options(cluster)))) == 20
