@@ -9,6 +9,7 @@ other call is repeated safely, and `routing.py` where a call goes.
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
+from logservice_client.lineage import Lineage
 from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, GapReason, ReadResult, Records
 from logservice_client.redundancy import Redundancy
@@ -21,6 +22,7 @@ __all__ = [
     "GapReason",
     "HakeeperClient",
     "HeldLog",
+    "Lineage",
     "LogClient",
     "Meter",
     "ReadResult",

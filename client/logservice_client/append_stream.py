@@ -45,8 +45,9 @@ class AppendStream:
         session: Session,
         epoch: int,
         on_acks: AckHandler,
+        lineage: bytes = b"",
     ) -> None:
-        """Start the call; nothing is sent before the first `send`."""
+        """Start the call; nothing is sent before the first `send`. `lineage`: see `lineage`."""
         self.address = address
         self.leader_address = ""
         self._call: Any = pool.stream(address, APPEND_STREAM)()
@@ -55,6 +56,7 @@ class AppendStream:
             session_id=session.session_id,
             session_nonce=session.nonce,
             writer_epoch=epoch,
+            lineage=lineage,
         )
         self._on_acks = on_acks
         self._loop = asyncio.get_running_loop()

@@ -25,6 +25,8 @@ Failures, in these terms:
   becomes a hole, and what was sent behind it moves to a new session. When the log was closed, what
   was sent behind it gets the error, too.
 - The session has expired: every unsettled batch is of unknown outcome.
+- The log has another lineage: everybody is told, and the handle takes no append until the program
+  has accepted it (`lineage`).
 - A deadline passes: the callers are told. A batch that was sent stays in its place, and is resent
   as long as anybody behind it waits.
 """
@@ -40,6 +42,7 @@ from typing import Final
 
 from logservice_wire.errors import (
     DeadlineExceeded,
+    LineageChanged,
     LogServiceError,
     NotReady,
     Outcome,
@@ -62,6 +65,7 @@ from logservice_client.bounds import (
 )
 from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
+from logservice_client.lineage import KnownLineage
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.redundancy import Redundancy
 
@@ -83,6 +87,7 @@ _FOR_EVERYBODY: Final = frozenset(
         Reason.PERMISSION_DENIED,
         Reason.WRONG_CLUSTER,
         Reason.SHARD_DELETED,
+        Reason.LINEAGE_CHANGED,
     }
 )
 """Refusals of whatever the client appends, not of one block."""
@@ -91,9 +96,10 @@ _FOR_EVERYBODY: Final = frozenset(
 class Appender:
     """The appending half of one shard's handle. Everything runs on the client's loop."""
 
-    def __init__(self, caller: Caller, shard: int) -> None:
-        """Idle until the first append."""
+    def __init__(self, caller: Caller, shard: int, history: KnownLineage) -> None:
+        """Idle until the first append. `history`: of the handle."""
         self._caller = caller
+        self._history = history
         self._shard = shard
         self._loop = asyncio.get_running_loop()
         self.queue = BatchQueue(self._loop)
@@ -182,9 +188,10 @@ class Appender:
             opened = await self._caller.call(
                 self._shard,
                 OPEN_SESSION,
-                log_pb2.OpenSessionRequest(shard_id=self._shard),
+                log_pb2.OpenSessionRequest(shard_id=self._shard, lineage=self._history.named),
                 self._stall_s,
             )
+            self._history.heard(opened.position)
             self._session = Session(opened.session_id, opened.nonce)
             self._next_sequence = 1
         return self._session
@@ -193,7 +200,15 @@ class Appender:
         """Serve one stream, until it fails or another address or epoch is wanted."""
         batches: Sequence[Batch] = tuple(self._unsettled)
         epoch = batches[0].epoch if batches else self.queue.pending[0].epoch
-        stream = AppendStream(self._caller.pool, address, self._shard, session, epoch, self._acked)
+        stream = AppendStream(
+            self._caller.pool,
+            address,
+            self._shard,
+            session,
+            epoch,
+            self._acked,
+            lineage=self._history.named,
+        )
         stream.on_change(self._wake.set)
         self._stream = stream
         try:
@@ -309,6 +324,8 @@ class Appender:
             if batch.on_wire:
                 batch.on_wire = False
                 batch.maybe_applied |= error.outcome is Outcome.UNKNOWN or batch is not refused
+        if isinstance(error, LineageChanged):
+            self._history.refused(error)
         if error.reason is Reason.SESSION_EXPIRED:
             self._lose_session(error)
         elif error.reason in _FOR_EVERYBODY:

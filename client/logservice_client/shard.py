@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Any, Final
 
 import grpc.aio
 from logservice_wire.block import encoded_size, peek_block
@@ -12,6 +13,7 @@ from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, RECORD_BY
 from logservice_wire.errors import (
     DeadlineExceeded,
     InvalidArgument,
+    LineageChanged,
     LogServiceError,
     NotReady,
     StaleTruncate,
@@ -30,6 +32,9 @@ from logservice_wire.rpcs import (
     RENEW_HOLD,
     SET_HOLD,
     TRUNCATE,
+    RequestT,
+    ResponseT,
+    Rpc,
 )
 from logservice_wire.v1 import log_pb2
 
@@ -39,11 +44,17 @@ from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.failure import error_of, may_repeat
 from logservice_client.held_log import HeldLog
+from logservice_client.lineage import KnownLineage, Lineage
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.read_result import Gap, ReadResult, Records, item_of, result_of
 from logservice_client.redundancy import Redundancy
 
 Record = bytes | bytearray | memoryview
+
+NAMING: Final[frozenset[Rpc[Any, Any]]] = frozenset(
+    {READ, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD}
+)
+"""Calls whose request names the lineage; appends do, too (`Appender`)."""
 
 
 class Shard:
@@ -58,13 +69,30 @@ class Shard:
         self.shard_id = shard_id
         self.writer_epoch = 0
         self._caller = caller
-        self._appender = Appender(caller, shard_id)
+        self._history = KnownLineage()
+        self._appender = Appender(caller, shard_id, self._history)
         self._loop = asyncio.get_running_loop()
 
     @property
     def redundancy(self) -> Redundancy:
         """How many voters stood behind the newest acked append, as the leader knew."""
         return self._appender.redundancy
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Which history of the log this handle has seen; None before the first answer."""
+        return self._history.lineage
+
+    def accept_lineage(self) -> Lineage | None:
+        """Go on after LineageChanged: the log was continued by force, as another history.
+
+        What was acked above the `fork_lsn` of the answer is lost, and those LSNs are given out once
+        more. So first forget what the program derived from them. The handle has no writer epoch
+        afterwards; the old one is fenced.
+        """
+        if self._history.changed is not None:
+            self.writer_epoch = 0
+        return self._history.accept()
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -86,6 +114,7 @@ class Shard:
         with outcome UNKNOWN (UnknownOutcome, DeadlineExceeded, SessionExpired), or a cancellation,
         it may have been appended or may still be: read on from the last LSN you know to find out.
         """
+        self._history.check()
         queue = self._appender.queue
         if queue.crowded:
             await self._appender.wait_for_room()
@@ -119,6 +148,7 @@ class Shard:
 
         The leader checks the block's checksum. All else is as with `append`.
         """
+        self._history.check()
         count = peek_block(block)
         if self._appender.queue.crowded:
             await self._appender.wait_for_room()
@@ -175,7 +205,7 @@ class Shard:
         request = log_pb2.ReadRequest(
             shard_id=self.shard_id, lsn=lsn, max_bytes=max_bytes, stale=stale
         )
-        response = await self._caller.call(self.shard_id, READ, request, timeout)
+        response = await self._call(READ, request, timeout, stale=stale)
         return result_of(response, lsn)
 
     async def follow(
@@ -202,6 +232,7 @@ class Shard:
             tail = status.position.applied_lsn
             until_lsn = tail if until_lsn is None else min(until_lsn, tail)
         while until_lsn is None or lsn <= until_lsn:
+            self._history.check()
             address = ""
             try:
                 address = await self._caller.router.pick(self.shard_id, deadline, near=True)
@@ -211,9 +242,12 @@ class Shard:
                     until_lsn=until_lsn or 0,
                     from_timestamp_us=from_timestamp_us,
                     until_timestamp_us=until_timestamp_us,
+                    lineage=self._history.named,
                 )
                 async with aclosing(self._responses(address, request)) as responses:
                     async for response in responses:
+                        self._history.heard(response.position)
+                        self._history.check()
                         for run in response.blocks:
                             item = item_of(run, lsn)
                             if until_lsn is not None:
@@ -226,6 +260,9 @@ class Shard:
                         backoff.reset()
                         deadline = Deadline(patience)
                 return
+            except LineageChanged as error:
+                self._history.refused(error)
+                raise
             except LogServiceError as error:
                 if address:
                     self._caller.router.learn_failure(self.shard_id, address, error)
@@ -253,7 +290,7 @@ class Shard:
     async def connect(self, *, timeout: float | None = None) -> log_pb2.LogPosition:
         """Probe: write and read through the shard's state machine; return the log's position."""
         request = log_pb2.ConnectRequest(shard_id=self.shard_id)
-        return (await self._caller.call(self.shard_id, CONNECT, request, timeout)).position
+        return (await self._call(CONNECT, request, timeout)).position
 
     async def truncate(self, lsn: int, *, timeout: float | None = None) -> int:
         """Allow every record up to and including `lsn` to go; return the truncation LSN.
@@ -265,7 +302,7 @@ class Shard:
             shard_id=self.shard_id, lsn=lsn, writer_epoch=self.writer_epoch
         )
         try:
-            response = await self._caller.call(self.shard_id, TRUNCATE, request, timeout)
+            response = await self._call(TRUNCATE, request, timeout)
         except StaleTruncate as error:
             current = error.number("current")
             if AFTER_UNKNOWN in error.metadata and current >= lsn:
@@ -278,7 +315,7 @@ class Shard:
     ) -> log_pb2.GetShardStatusResponse:
         """Positions, writer, holds, sessions."""
         request = log_pb2.GetShardStatusRequest(shard_id=self.shard_id, stale=stale)
-        return await self._caller.call(self.shard_id, GET_SHARD_STATUS, request, timeout)
+        return await self._call(GET_SHARD_STATUS, request, timeout, stale=stale)
 
     async def acquire_writer(
         self,
@@ -306,7 +343,7 @@ class Shard:
             takeover=takeover,
             override=override,
         )
-        response = await self._caller.call(self.shard_id, ACQUIRE_WRITER, request, timeout)
+        response = await self._call(ACQUIRE_WRITER, request, timeout)
         self.writer_epoch = response.epoch
         return self.writer_epoch
 
@@ -321,7 +358,7 @@ class Shard:
         request = log_pb2.ReleaseWriterRequest(
             shard_id=self.shard_id, epoch=epoch or self.writer_epoch, override=override
         )
-        await self._caller.call(self.shard_id, RELEASE_WRITER, request, timeout)
+        await self._call(RELEASE_WRITER, request, timeout)
         self.writer_epoch = 0
 
     async def set_hold(
@@ -343,7 +380,7 @@ class Shard:
         request = log_pb2.SetHoldRequest(
             shard_id=self.shard_id, name=name, lsn=lsn, override=override, ttl_s=ttl
         )
-        await self._caller.call(self.shard_id, SET_HOLD, request, timeout)
+        await self._call(SET_HOLD, request, timeout)
 
     async def renew_hold(self, name: str, *, timeout: float | None = None) -> int:
         """Let a hold live for its time again, from this call on; return the LSN where it stands.
@@ -351,7 +388,7 @@ class Shard:
         Raises HoldLost{first_lsn} when there is no such hold: it expired, or somebody released it.
         """
         request = log_pb2.RenewHoldRequest(shard_id=self.shard_id, name=name)
-        return (await self._caller.call(self.shard_id, RENEW_HOLD, request, timeout)).lsn
+        return (await self._call(RENEW_HOLD, request, timeout)).lsn
 
     def hold(self, name: str, lsn: int, *, ttl: int = HOLD_TTL_S) -> HeldLog:
         """Keep records from `lsn` on while a block of code runs; see `HeldLog`.
@@ -365,12 +402,12 @@ class Shard:
     ) -> None:
         """Drop a hold; one that does not exist is dropped already. `override`: as in `set_hold`."""
         request = log_pb2.ReleaseHoldRequest(shard_id=self.shard_id, name=name, override=override)
-        await self._caller.call(self.shard_id, RELEASE_HOLD, request, timeout)
+        await self._call(RELEASE_HOLD, request, timeout)
 
     async def allocate_timestamps(self, count: int = 1, *, timeout: float | None = None) -> range:
         """`count` timestamps that nobody else gets, above all given out before."""
         request = log_pb2.AllocateTimestampsRequest(shard_id=self.shard_id, count=count)
-        response = await self._caller.call(self.shard_id, ALLOCATE_TIMESTAMPS, request, timeout)
+        response = await self._call(ALLOCATE_TIMESTAMPS, request, timeout)
         return range(response.first, response.first + count)
 
     async def close_log(self, *, timeout: float | None = None) -> log_pb2.CloseShardResponse:
@@ -380,7 +417,31 @@ class Shard:
         log changes nothing and names the same end. Needs the role admin over the shard.
         """
         request = log_pb2.CloseShardRequest(shard_id=self.shard_id)
-        return await self._caller.call(self.shard_id, CLOSE_SHARD, request, timeout)
+        return await self._call(CLOSE_SHARD, request, timeout)
+
+    async def _call(
+        self,
+        rpc: Rpc[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None,
+        *,
+        stale: bool = False,
+    ) -> ResponseT:
+        """Call `rpc` in the lineage that this handle knows."""
+        history = self._history
+        history.check()
+        if rpc in NAMING:
+            request.lineage = history.named  # type: ignore[attr-defined]
+        try:
+            response = await self._caller.call(self.shard_id, rpc, request, timeout_s)
+        except LineageChanged as error:
+            history.refused(error)
+            raise
+        if not stale:
+            history.heard(response.position)  # type: ignore[attr-defined]
+        if not rpc.mutates:
+            history.check()
+        return response
 
     async def close(self) -> None:
         """Stop appending; see `LogClient.close`."""

@@ -24,6 +24,7 @@ from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
+from logservice_client.lineage import Lineage
 from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, Records
 from logservice_client.redundancy import Redundancy
@@ -191,6 +192,19 @@ class SyncShard(_Face[Shard]):
     def redundancy(self) -> Redundancy:
         """See `Shard.redundancy`."""
         return self._async.redundancy
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """See `Shard.lineage`."""
+        return self._async.lineage
+
+    def accept_lineage(self) -> Lineage | None:
+        """See `Shard.accept_lineage`."""
+
+        async def accept() -> Lineage | None:
+            return self._async.accept_lineage()
+
+        return self._wait(accept())
 
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)

@@ -61,6 +61,7 @@ class Reason(enum.Enum):
     PERMISSION_DENIED = "PERMISSION_DENIED"
     VERB_REFUSED = "VERB_REFUSED"
     EVENTS_COMPACTED = "EVENTS_COMPACTED"
+    LINEAGE_CHANGED = "LINEAGE_CHANGED"
 
 
 class LogServiceError(Exception):
@@ -401,6 +402,19 @@ class EventsCompacted(LogServiceError):
 
     reason = Reason.EVENTS_COMPACTED
     status = "OUT_OF_RANGE"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class LineageChanged(LogServiceError):
+    """The log was continued by force after it had lost its majority, and is another history than
+    the one that the request names; metadata: expected, actual (lineage ids in hexadecimal), number,
+    fork_lsn (the last LSN that the new history has from the old one). What the old one had behind
+    it is lost, also where it was acknowledged.
+    """
+
+    reason = Reason.LINEAGE_CHANGED
+    status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
 

@@ -79,7 +79,10 @@ class RangeFetcher:
             READ.path, request_serializer=serialize, response_deserializer=READ.parse_response
         )
         request = log_pb2.ReadRequest(
-            shard_id=self._piece.shard, lsn=lsn, max_bytes=self._options.bytes_per_read
+            shard_id=self._piece.shard,
+            lsn=lsn,
+            max_bytes=self._options.bytes_per_read,
+            lineage=self._piece.lineage,
         )
         return call.future(request, timeout=ATTEMPT_TIMEOUT_S)
 

@@ -23,7 +23,8 @@ class DataLossError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class LsnRange:
     """``start <= lsn < end`` of one shard, and the stores that have it, the preferred one first.
-    `near`: those of them that are in the zone of the options.
+    `near`: those of them that are in the zone of the options. `lineage`: the log's when the plan
+    was made; a task reads no other history.
     """
 
     shard: int
@@ -31,6 +32,7 @@ class LsnRange:
     end: int
     addresses: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    lineage: bytes = b""
 
     @property
     def records(self) -> int:
@@ -50,12 +52,16 @@ def plan(options: ReadOptions) -> list[LsnRange]:
             shards = (found.shard_id,)
         ranges = []
         for shard in shards:
-            status = client.shard(shard).status(timeout=options.rpc_timeout_s)
+            log = client.shard(shard)
+            status = log.status(timeout=options.rpc_timeout_s)
             start, end = resolve(
                 options, shard, status.position.first_lsn, status.position.applied_lsn
             )
             addresses = client.replica_addresses(shard) or tuple(options.endpoints.split(","))
-            ranges.append(LsnRange(shard, start, end, addresses, client.near_addresses(shard)))
+            lineage = log.lineage.id if log.lineage is not None else b""
+            ranges.append(
+                LsnRange(shard, start, end, addresses, client.near_addresses(shard), lineage)
+            )
     return split(ranges, options.partitions_min, options.partition_records_max)
 
 
@@ -108,6 +114,7 @@ def split(
                     whole.start + whole.records * (number + 1) // count,
                     _turned(whole.near, number) + _turned(others, number),
                     whole.near,
+                    whole.lineage,
                 )
             )
     return pieces

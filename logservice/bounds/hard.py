@@ -70,6 +70,17 @@ REJECTED_RANGES_MAX: Final = 65_536
 TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 """Largest range of one AllocateTimestamps."""
 
+LINEAGES_MAX: Final = 2**31 - 1
+"""Forks of one log, so that a writer epoch stays below 2 ** 63."""
+
+LINEAGE_EPOCH_BITS: Final = 32
+"""Writer epochs that one lineage may grant, as a power of two: each grant is an entry, and four
+thousand million of them take months at the rate of a disk."""
+
+LINEAGE_TIMESTAMP_STEP: Final = 2**48
+"""How far a fork moves the timestamps on, so that none that a lost entry gave out comes again. That
+is 281 million calls of the largest size, and still leaves room for 32 767 forks."""
+
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 """A state machine command; HAKeeper's largest is the heartbeat of a store with many replicas."""
 
@@ -507,6 +518,9 @@ _HARD: Final = {
         HEARTBEAT_STUCK_MAX,
         HAKEEPER_STUCK_TICKS,
         HAKEEPER_STUCK_REST_TICKS,
+        LINEAGES_MAX,
+        LINEAGE_EPOCH_BITS,
+        LINEAGE_TIMESTAMP_STEP,
     ),
 }
 """Cluster version -> the bounds that its data directories are written with."""

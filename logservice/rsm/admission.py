@@ -45,7 +45,13 @@ from logservice.bounds import REJECTED_RANGES_MAX, SESSIONS_MAX
 from logservice.ids import Index, Lsn, SessionId
 from logservice.outcome import Outcome, Rejected
 from logservice.rsm.append_request import AppendRequest
-from logservice.rsm.commands import CommandMalformed, closes_log, decides_writer, decode
+from logservice.rsm.commands import (
+    CommandMalformed,
+    begins_lineage,
+    closes_log,
+    decides_writer,
+    decode,
+)
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
 
@@ -73,6 +79,7 @@ ADMIT: Final = Admit()
 PARK: Final = Park()
 
 _EMPTY: Final = Refuse(Rejected(Reason.INVALID_ARGUMENT, {"field": "block"}))
+_NOT_PROPOSED: Final = Refuse(Rejected(Reason.INVALID_ARGUMENT, {"field": "command"}))
 _GAPS_FULL: Final = Refuse(Rejected(Reason.BUSY, {"retry_after_ms": "1000"}))
 
 
@@ -209,7 +216,11 @@ class Admission:
             tail[request.session] = (request.sequence, Lsn(lsn + request.record_count))
 
     def admit_command(self, command: bytes) -> Decision:
-        """Refuse what no state could accept; all else is for apply to decide, in log order."""
+        """Refuse what no state could accept, and what no store proposes; all else is for apply to
+        decide, in log order.
+        """
+        if begins_lineage(command):
+            return _NOT_PROPOSED
         try:
             decode(command)
         except CommandMalformed as problem:

@@ -16,6 +16,7 @@ CLOSE                   9  author
 SET_HOLD_FOR           10  author, ``override u8, lsn u64, ttl_s u32``, name
 RENEW_HOLD             11  author, name
 EXPIRE_HOLD            12  ``revision u64``, name
+BEGIN_LINEAGE          13  author, ``number u64, lineage 16 bytes, parent 16 bytes``
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -53,6 +54,8 @@ from logservice.bounds import (
     TIMESTAMPS_PER_CALL_MAX,
 )
 from logservice.ids import Index, Lsn, StoreId
+from logservice.lineage import LINEAGE_BYTES
+from logservice.lineage import problem as lineage_problem
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.safe_text import unsafe
 
@@ -76,6 +79,7 @@ class Tag(enum.IntEnum):
     SET_HOLD_FOR = 10
     RENEW_HOLD = 11
     EXPIRE_HOLD = 12
+    BEGIN_LINEAGE = 13
 
 
 class CommandMalformed(ValueError):
@@ -241,6 +245,24 @@ class ExpireHold:
     layout: ClassVar[struct.Struct] = struct.Struct("<Q")
 
 
+@dataclass(frozen=True, slots=True)
+class BeginLineage:
+    """The log is continued by force, as another history (`logservice.lineage`). Answers with the
+    number, and the LSN behind the fork.
+
+    `logservice recover` writes this entry into a log that it rebuilds. No store proposes it, and
+    no leader takes it. A 0.1.0 replica would refuse it, so the tool writes it only for stores that
+    have gone over to cluster version 2.
+    """
+
+    author: Author
+    number: int
+    lineage: bytes
+    parent: bytes
+    tag: ClassVar[Tag] = Tag.BEGIN_LINEAGE
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<Q{LINEAGE_BYTES}s{LINEAGE_BYTES}s")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -254,6 +276,7 @@ Command = (
     | SetHoldFor
     | RenewHold
     | ExpireHold
+    | BeginLineage
 )
 """Every command of a log shard."""
 
@@ -340,6 +363,11 @@ def closes_log(command: bytes) -> bool:
     return command[:1] == _CLOSE_TAG
 
 
+def begins_lineage(command: bytes) -> bool:
+    """True for the command that only a recovery writes."""
+    return command[:1] == _LINEAGE_TAG
+
+
 def opens_session(command: bytes) -> bool:
     """True for a command that serves nothing but later appends."""
     return command[:1] == _OPEN_SESSION_TAG
@@ -354,6 +382,7 @@ def is_forwarded(command: bytes) -> bool:
 
 _FORWARDED_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.CONNECT,)))
 _CLOSE_TAG: Final = bytes((Tag.CLOSE,))
+_LINEAGE_TAG: Final = bytes((Tag.BEGIN_LINEAGE,))
 _OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
 _WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
 
@@ -420,6 +449,9 @@ def _refusal(command: Command) -> LogServiceError | None:
             return InvalidArgument("a hold without a revision does not expire", field="revision")
         case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
             return InvalidArgument("not a nonce", field="nonce")
+        case BeginLineage(number=number, lineage=lineage, parent=parent):
+            if why := lineage_problem(number, lineage, parent):
+                return InvalidArgument(why, field="lineage")
         case AllocateTimestamps(count) if count < 1:
             return InvalidArgument("at least one timestamp", field="count")
         case AllocateTimestamps(count) if count > TIMESTAMPS_PER_CALL_MAX:

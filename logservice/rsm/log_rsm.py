@@ -40,11 +40,13 @@ from logservice.envelope import (
 )
 from logservice.ids import Lsn
 from logservice.invariants import invariant
+from logservice.lineage import Lineage
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.owner import Author, owner_digest
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
+    BeginLineage,
     Close,
     Command,
     CommandMalformed,
@@ -61,8 +63,8 @@ from logservice.rsm.commands import (
 )
 from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery
 from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
-from logservice.rsm.snapshot_codec import TIMESTAMP_MAX, decode_state, encode_state
-from logservice.rsm.state import Hold, LogState
+from logservice.rsm.snapshot_codec import decode_state, encode_state
+from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState
 from logservice.state_machine import Standing
 
 _NO_ROOM = Rejected(Reason.BUSY, {"retry_after_ms": "1000"})
@@ -138,6 +140,7 @@ class LogRsm:
             rejected_range_count=len(state.rejected),
             closed_index=state.closed_index,
             closed_lsn=state.closed_lsn,
+            lineage=state.lineage,
         )
 
     def save_snapshot(self) -> bytes:
@@ -282,6 +285,11 @@ class LogRsm:
                 if not again:
                     state.close(entry.index)
                 return Applied(lsn=state.closed_lsn, value=state.closed_index, duplicate=again)
+            case BeginLineage(_, number, lineage, parent):
+                if (number, parent) != (state.lineage.number + 1, state.lineage.id):
+                    return state.of_lineage(parent)
+                state.fork(Lineage(number, lineage, parent, Lsn(state.end_lsn - 1)))
+                return Applied(lsn=state.end_lsn, value=number)
 
     def _truncate(self, command: Truncate) -> Outcome:
         state = self.state

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logservice.ids import Index, Lsn
+from logservice.lineage import FIRST, Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +49,4 @@ class LogStatus:
     rejected_range_count: int
     closed_index: Index = Index(0)
     closed_lsn: Lsn = Lsn(0)
+    lineage: Lineage = FIRST

@@ -6,7 +6,8 @@ sorted, and `decode_state` accepts no other order. So replicas can be compared b
 ``magic u32, version u16, zero u16, crc32 u32 of the rest``; then ``applied index, next LSN,
 truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, writer's owner bytes
 u16; holds, sessions, rejected ranges u32``; in version 3 ``index of the Close, LSN behind the last
-record u64``, 0 while the log is open; then the holder, the writer's owner, and
+record u64``, 0 while the log is open, and ``number of the lineage, fork LSN u64, lineage, parent 16
+bytes``, 0 for a log that was never continued by force; then the holder, the writer's owner, and
 
 - per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, in version 3 ``revision u64,
   time to live in seconds u32``, name, owner;
@@ -15,8 +16,8 @@ record u64``, 0 while the log is open; then the holder, the writer's owner, and
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
 
 A state is written in the oldest version that can say it, and is refused in another: version 3 is
-that of a closed log, or of one with a hold that has a revision. So a log that never used what
-cluster version 2 brought has the bytes that 0.1.0 writes.
+that of a closed log, of one with a hold that has a revision, or of one that was continued by force.
+So a log that never used what cluster version 2 brought has the bytes that 0.1.0 writes.
 
 `decode_state` checks the invariants of `rsm.state` and `rsm.sessions` too: a state that no log
 could have produced is SnapshotCorrupt, never a replica that misbehaves later.
@@ -30,6 +31,7 @@ from typing import Any, Final
 
 from logservice_wire.errors import Reason
 
+from logservice import lineage
 from logservice.bounds import (
     HOLD_TTL_S_MAX,
     HOLD_TTL_S_MIN,
@@ -45,11 +47,8 @@ from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
 from logservice.owner import NO_NONCE
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import Hold, LogState, RejectedRange
+from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
-
-TIMESTAMP_MAX: Final = 2**63 - 1
-"""Last timestamp: what fits a signed 64-bit number, which is what databases keep."""
 
 _MAGIC: Final = 0x4D53524C
 _VERSIONS: Final = {1: 2, 2: 3}
@@ -59,6 +58,7 @@ _FIRST, _SECOND = _VERSIONS.values()
 _PREFIX: Final = struct.Struct("<IHHI")
 _HEAD: Final = struct.Struct("<QQQQQQHHIII")
 _CLOSED: Final = struct.Struct("<QQ")
+_LINEAGE: Final = struct.Struct("<QQ16s16s")
 _HOLD: Final = struct.Struct("<QHH")
 _REVISION: Final = struct.Struct("<QI")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
@@ -83,6 +83,7 @@ def encode_state(state: LogState) -> bytes:
     holder, owner = state.writer_holder.encode(), state.writer_owner.encode()
     version = _version(state)
     newer = version == _SECOND
+    history = state.lineage
     parts = [
         _HEAD.pack(
             state.applied_index,
@@ -98,6 +99,9 @@ def encode_state(state: LogState) -> bytes:
             len(state.rejected),
         ),
         _CLOSED.pack(state.closed_index, state.closed_lsn) if newer else b"",
+        _LINEAGE.pack(history.number, history.fork_lsn, history.id, history.parent)
+        if newer
+        else b"",
         holder,
         owner,
     ]
@@ -139,7 +143,11 @@ def decode_state(data: bytes) -> LogState:
 
 def _version(state: LogState) -> int:
     """The oldest version that can say it."""
-    newer = state.closed_index or any(hold.revision for hold in state.holds.values())
+    newer = (
+        state.closed_index
+        or state.lineage.number
+        or any(hold.revision for hold in state.holds.values())
+    )
     return _SECOND if newer else _FIRST
 
 
@@ -176,6 +184,7 @@ class _Reader:
             gaps,
         ) = self._take(_HEAD)
         closed_index, closed_lsn = self._take(_CLOSED) if newer else (0, 0)
+        history = self._lineage(next_lsn) if newer else lineage.FIRST
         end = closed_lsn if closed_index else next_lsn
         _check(closed_index <= applied, "index of the Close")
         _check(closed_index > 0 or closed_lsn == 0, "an end without a Close")
@@ -192,6 +201,7 @@ class _Reader:
             writer_owner=self._text(owner_bytes, IDENTITY_BYTES_MAX),
             closed_index=Index(closed_index),
             closed_lsn=Lsn(closed_lsn),
+            lineage=history,
         )
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
@@ -200,6 +210,15 @@ class _Reader:
         self._read_gaps(state, gaps)
         _check(self._position == len(self._data), "trailing bytes")
         return state
+
+    def _lineage(self, next_lsn: int) -> lineage.Lineage:
+        number, fork_lsn, own, parent = self._take(_LINEAGE)
+        found = lineage.Lineage(number, own, parent, Lsn(fork_lsn))
+        _check(
+            found == lineage.FIRST or not lineage.problem(number, own, parent), "lineage of the log"
+        )
+        _check(fork_lsn < next_lsn, "fork beyond the tail")
+        return found
 
     def _read_holds(self, state: LogState, count: int, *, newer: bool) -> None:
         _check(count <= HOLDS_MAX, "too many holds")

@@ -23,6 +23,8 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
 - INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
   stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
+- INV-LINEAGE-1 to 4: `logservice.lineage`. A fork (`fork`) drops a truncation that a hold keeps
+  back, as a grant of an epoch does and for the same reason.
 
 A truncation that holds keep back is *accepted*: its answer is the effective truncation LSN,
 possibly the old one, and the rest of it takes effect by itself when the holds move up or go.
@@ -32,15 +34,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logservice_wire.errors import Reason
 
+from logservice.bounds import LINEAGE_TIMESTAMP_STEP
 from logservice.ids import Index, Lsn
 from logservice.invariants import invariant
+from logservice.lineage import FIRST, Lineage
 from logservice.outcome import Rejected
 from logservice.owner import owner_digest
 from logservice.rsm.sessions import SessionTable
+
+TIMESTAMP_MAX: Final = 2**63 - 1
+"""Last timestamp: what fits a signed 64-bit number, which is what databases keep."""
 
 
 class Hold(NamedTuple):
@@ -92,6 +99,7 @@ class LogState:
     closed_index: Index = field(default=Index(0))
     """The index of the Close; 0 while the log is open."""
     closed_lsn: Lsn = field(default=Lsn(0))
+    lineage: Lineage = FIRST
     hold_changes: int = field(default=0, compare=False)
     """How often a hold was set, renewed or ended in this object: for whoever looks for changes. It
     is not replicated."""
@@ -134,7 +142,7 @@ class LogState:
     def grant_writer(self, holder: str, owner: str) -> int:
         """A new epoch for `holder`, a process of the identity `owner`; returns it."""
         invariant(holder != "" and owner != "", "INV-RSM-WRITER", holder=holder, owner=owner)
-        self.writer_epoch += 1
+        self.writer_epoch = self._next_epoch()
         self.writer_holder = holder
         self.writer_owner = owner
         self.requested_lsn = self.truncated_lsn
@@ -143,6 +151,32 @@ class LogState:
     def release_writer(self) -> None:
         """Nobody holds the epoch from here on."""
         self.writer_holder = self.writer_owner = ""
+
+    def fork(self, lineage: Lineage) -> None:
+        """The log goes on as `lineage`. What the lost entries may have granted or answered holds no
+        more: the writer's epoch, the sessions, the timestamps.
+        """
+        known = self.lineage
+        invariant(
+            (lineage.number, lineage.parent) == (known.number + 1, known.id),
+            "INV-LINEAGE-1",
+            known=known,
+            lineage=lineage,
+        )
+        self.lineage = lineage
+        if self.writer_epoch:
+            self.writer_epoch = self._next_epoch()
+        self.release_writer()
+        self.requested_lsn = self.truncated_lsn
+        self.sessions = SessionTable()
+        self.next_timestamp = min(self.next_timestamp + LINEAGE_TIMESTAMP_STEP, TIMESTAMP_MAX)
+
+    def of_lineage(self, expected: bytes) -> Rejected:
+        """The answer to a request for another lineage."""
+        return Rejected(Reason.LINEAGE_CHANGED, lineage_metadata(self.lineage, expected))
+
+    def _next_epoch(self) -> int:
+        return max(self.writer_epoch, self.lineage.epoch_floor) + 1
 
     def holds_of(self, owner: str) -> int:
         """Holds of one identity."""
@@ -179,6 +213,16 @@ class LogState:
         first = bisect_left(self.rejected, low, key=_last_lsn)
         last = bisect_left(self.rejected, high, key=_first_lsn)
         return tuple(self.rejected[first:last])
+
+
+def lineage_metadata(lineage: Lineage, expected: bytes) -> dict[str, str]:
+    """For LINEAGE_CHANGED: what the log is, to somebody who `expected` another lineage."""
+    return {
+        "expected": expected.hex(),
+        "actual": lineage.id.hex(),
+        "number": str(lineage.number),
+        "fork_lsn": str(lineage.fork_lsn),
+    }
 
 
 def _first_lsn(gap: RejectedRange) -> Lsn:

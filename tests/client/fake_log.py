@@ -12,6 +12,7 @@ from logservice_wire.errors import (
     Fenced,
     HoldLost,
     HoldRefused,
+    LineageChanged,
     LogServiceError,
     Reason,
     SequenceGap,
@@ -68,6 +69,23 @@ class FakeLog:
         self.term = 1
         self.gaps = False
         self.closed = False
+        self.lineage = log_pb2.Lineage(id=bytes(16))
+
+    def fork(self, lineage: bytes, keep: int) -> None:
+        """Continue it by force from its first `keep` LSNs."""
+        self.lineage = log_pb2.Lineage(number=self.lineage.number + 1, id=lineage, fork_lsn=keep)
+        self.runs = [run for run in self.runs if run.first_lsn + run.record_count <= keep + 1]
+        self.next_lsn = keep + 1
+        self.sessions.clear()
+
+    def check_lineage(self, named: bytes) -> None:
+        if named and named != self.lineage.id:
+            raise LineageChanged(
+                expected=named.hex(),
+                actual=self.lineage.id.hex(),
+                number=self.lineage.number,
+                fork_lsn=self.lineage.fork_lsn,
+            )
 
     def open_session(self) -> tuple[int, bytes]:
         if self.closed:

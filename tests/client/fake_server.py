@@ -142,6 +142,8 @@ class FakeCluster:
         if leader is not None and self.advertise_leader:
             position.leader_store, position.leader_address = leader.name, leader.address
             position.healthy_voters, position.voters = self.redundancy
+        if log.lineage.number:
+            position.lineage.CopyFrom(log.lineage)
         return position
 
     def shard_info(self, shard: int) -> hakeeper_pb2.ShardInfo:
@@ -271,6 +273,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def OpenSession(self, request: log_pb2.OpenSessionRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
         session, nonce = log.open_session()
         return log_pb2.OpenSessionResponse(
             position=self.cluster.position(log), session_id=session, nonce=nonce
@@ -279,6 +282,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def Append(self, request: log_pb2.AppendRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
         applied = await self.cluster.apply(
             lambda: log.append(
                 request.block,
@@ -302,6 +306,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         first = await anext(request)
         opened = first.open
         log = self.leading_log(opened.shard_id)
+        log.check_lineage(opened.lineage)
         waiting: asyncio.Queue[log_pb2.AppendStreamRequest.Block | None] = asyncio.Queue()
 
         async def receive(message: log_pb2.AppendStreamRequest) -> None:
@@ -381,6 +386,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def Read(self, request: log_pb2.ReadRequest, context: Any) -> Any:
         log = self.log(request.shard_id)
+        log.check_lineage(request.lineage)
         response = log.read(request.lsn, request.max_bytes or 1 << 20)
         response.position.CopyFrom(self.cluster.position(log))
         return response
@@ -388,6 +394,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def Follow(self, request: log_pb2.FollowRequest, context: Any) -> None:
         log = self.log(request.shard_id)
+        log.check_lineage(request.lineage)
         lsn = request.lsn
         while request.until_lsn == 0 or lsn <= request.until_lsn:
             if not self.ready:
@@ -403,6 +410,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def Truncate(self, request: log_pb2.TruncateRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
         fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
         if fault.error is not None:
             raise fault.error
@@ -430,6 +438,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def AcquireWriter(self, request: log_pb2.AcquireWriterRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
         fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
         epoch = log.acquire(request.holder, request.expected_epoch, request.takeover)
         if fault.lost == "after":
@@ -445,12 +454,14 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def SetHold(self, request: log_pb2.SetHoldRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
         log.set_hold(request.name, request.lsn, request.ttl_s)
         return log_pb2.SetHoldResponse(position=self.cluster.position(log))
 
     @typed
     async def RenewHold(self, request: log_pb2.RenewHoldRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
         lsn = log.renew_hold(request.name)
         return log_pb2.RenewHoldResponse(position=self.cluster.position(log), lsn=lsn)
 

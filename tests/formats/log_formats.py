@@ -27,6 +27,7 @@ from logservice.ids import (
     StoreId,
     Term,
 )
+from logservice.lineage import Lineage
 from logservice.logdb.checkpoint import checkpoint
 from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, LogPosition
 from logservice.logdb.format import commit_group, record, segment
@@ -288,6 +289,13 @@ def _state_with_revisions() -> LogState:
     return state
 
 
+def _forked_log_state() -> LogState:
+    state = _log_state()
+    state.sessions = SessionTable()
+    state.lineage = Lineage(2, bytes(range(16)), bytes(range(16, 32)), Lsn(1_000))
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -311,6 +319,7 @@ def _show_log_state(state: LogState) -> Any:
         state.next_timestamp,
         state.closed_index,
         state.closed_lsn,
+        state.lineage,
         state.holds,
         rows,
         state.rejected,
@@ -333,6 +342,7 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
     commands.SetHoldFor(APP, False, Lsn(4), 3_600, "ärchiv"),
     commands.RenewHold(APP, "ärchiv"),
     commands.ExpireHold(Index(40), "ärchiv"),
+    commands.BeginLineage(APP, 2, bytes(range(16)), bytes(range(16, 32))),
 )
 
 _BLOCKS = [
@@ -505,6 +515,14 @@ LOG_STATE = Format(
         Sample(
             name="holds with revisions",
             value=_state_with_revisions(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
+            name="continued by force",
+            value=_forked_log_state(),
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,

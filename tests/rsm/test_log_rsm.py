@@ -30,8 +30,7 @@ from logservice.rsm.commands import (
 )
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.queries import LogStatusQuery
-from logservice.rsm.snapshot_codec import TIMESTAMP_MAX
-from logservice.rsm.state import RejectedRange
+from logservice.rsm.state import TIMESTAMP_MAX, RejectedRange
 from tests.owners import APP, NONCE, OTHER, STORE
 from tests.rsm.shard_driver import ShardDriver, landed, refused, request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from logservice_client import SyncLogClient
 from logservice_client.read_result import result_of
-from logservice_wire.errors import LogServiceError, ShardNotFound
+from logservice_wire.errors import LineageChanged, LogServiceError, ShardNotFound
 from pyspark_logservice.fetch import RangeFetcher
 from pyspark_logservice.options import ReadOptions, parse_options
 from pyspark_logservice.plan import DataLossError, LsnRange, plan
@@ -100,3 +100,14 @@ def test_a_range_that_is_wholly_gone(cluster: FakeCluster) -> None:
     with SyncLogClient(cluster.endpoints) as client:
         client.shard(1).truncate(8)
     assert fetched(given, pieces) == []
+
+
+def test_a_plan_reads_no_other_history(cluster: FakeCluster) -> None:
+    """Its LSNs are other records there."""
+    fill(cluster, 5)
+    pieces = plan(options(cluster))
+    assert {piece.lineage for piece in pieces} == {bytes(16)}
+    cluster.logs[1].fork(b"1" * 16, 20)
+    with pytest.raises(LineageChanged):
+        fetched(options(cluster), pieces)
+    assert len(fetched(options(cluster), plan(options(cluster)))) == 20

@@ -21,20 +21,32 @@ GAP_REASON_SEQUENCE: GapReason
 GAP_REASON_CORRUPT: GapReason
 
 class LogPosition(_message.Message):
-    __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address", "voters", "healthy_voters")
+    __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address", "voters", "healthy_voters", "lineage")
     FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
     APPLIED_LSN_FIELD_NUMBER: _ClassVar[int]
     LEADER_STORE_FIELD_NUMBER: _ClassVar[int]
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     HEALTHY_VOTERS_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     first_lsn: int
     applied_lsn: int
     leader_store: str
     leader_address: str
     voters: int
     healthy_voters: int
-    def __init__(self, first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., voters: _Optional[int] = ..., healthy_voters: _Optional[int] = ...) -> None: ...
+    lineage: Lineage
+    def __init__(self, first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., voters: _Optional[int] = ..., healthy_voters: _Optional[int] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ...) -> None: ...
+
+class Lineage(_message.Message):
+    __slots__ = ("number", "id", "fork_lsn")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORK_LSN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    id: bytes
+    fork_lsn: int
+    def __init__(self, number: _Optional[int] = ..., id: _Optional[bytes] = ..., fork_lsn: _Optional[int] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("shard_id",)
@@ -49,10 +61,12 @@ class ConnectResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
-    __slots__ = ("shard_id",)
+    __slots__ = ("shard_id", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
-    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
     __slots__ = ("position", "session_id", "nonce")
@@ -65,7 +79,7 @@ class OpenSessionResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence", "session_nonce")
+    __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence", "session_nonce", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +87,7 @@ class AppendRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SESSION_NONCE_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     block: bytes
     writer_epoch: int
@@ -80,7 +95,8 @@ class AppendRequest(_message.Message):
     session_id: int
     sequence: int
     session_nonce: bytes
-    def __init__(self, shard_id: _Optional[int] = ..., block: _Optional[bytes] = ..., writer_epoch: _Optional[int] = ..., expected_lsn: _Optional[int] = ..., session_id: _Optional[int] = ..., sequence: _Optional[int] = ..., session_nonce: _Optional[bytes] = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., block: _Optional[bytes] = ..., writer_epoch: _Optional[int] = ..., expected_lsn: _Optional[int] = ..., session_id: _Optional[int] = ..., sequence: _Optional[int] = ..., session_nonce: _Optional[bytes] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("position", "lsn", "record_count", "duplicate")
@@ -97,16 +113,18 @@ class AppendResponse(_message.Message):
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "blocks")
     class Open(_message.Message):
-        __slots__ = ("shard_id", "session_id", "writer_epoch", "session_nonce")
+        __slots__ = ("shard_id", "session_id", "writer_epoch", "session_nonce", "lineage")
         SHARD_ID_FIELD_NUMBER: _ClassVar[int]
         SESSION_ID_FIELD_NUMBER: _ClassVar[int]
         WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
         SESSION_NONCE_FIELD_NUMBER: _ClassVar[int]
+        LINEAGE_FIELD_NUMBER: _ClassVar[int]
         shard_id: int
         session_id: int
         writer_epoch: int
         session_nonce: bytes
-        def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., session_nonce: _Optional[bytes] = ...) -> None: ...
+        lineage: bytes
+        def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., session_nonce: _Optional[bytes] = ..., lineage: _Optional[bytes] = ...) -> None: ...
     class Block(_message.Message):
         __slots__ = ("sequence", "block", "expected_lsn", "traceparent")
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -144,16 +162,18 @@ class AppendStreamResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[AppendStreamResponse.Ack, _Mapping]]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("shard_id", "lsn", "max_bytes", "stale")
+    __slots__ = ("shard_id", "lsn", "max_bytes", "stale", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lsn: int
     max_bytes: int
     stale: bool
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: bool = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class LogBlock(_message.Message):
     __slots__ = ("first_lsn", "record_count", "block", "gap", "term")
@@ -182,7 +202,7 @@ class ReadResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., blocks: _Optional[_Iterable[_Union[LogBlock, _Mapping]]] = ..., next_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("shard_id", "lsn", "until_lsn", "until_tail", "max_records", "max_bytes", "from_timestamp_us", "until_timestamp_us")
+    __slots__ = ("shard_id", "lsn", "until_lsn", "until_tail", "max_records", "max_bytes", "from_timestamp_us", "until_timestamp_us", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     UNTIL_LSN_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +211,7 @@ class FollowRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FROM_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     UNTIL_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lsn: int
     until_lsn: int
@@ -199,17 +220,20 @@ class FollowRequest(_message.Message):
     max_bytes: int
     from_timestamp_us: int
     until_timestamp_us: int
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: bool = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: bool = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
-    __slots__ = ("shard_id", "lsn", "writer_epoch")
+    __slots__ = ("shard_id", "lsn", "writer_epoch", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lsn: int
     writer_epoch: int
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., writer_epoch: _Optional[int] = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class TruncateResponse(_message.Message):
     __slots__ = ("position", "truncated_lsn")
@@ -288,18 +312,20 @@ class GetShardStatusResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., appends_delayed: _Optional[int] = ...) -> None: ...
 
 class AcquireWriterRequest(_message.Message):
-    __slots__ = ("shard_id", "holder", "expected_epoch", "takeover", "override")
+    __slots__ = ("shard_id", "holder", "expected_epoch", "takeover", "override", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TAKEOVER_FIELD_NUMBER: _ClassVar[int]
     OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     holder: str
     expected_epoch: int
     takeover: bool
     override: bool
-    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: bool = ..., override: bool = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: bool = ..., override: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class AcquireWriterResponse(_message.Message):
     __slots__ = ("position", "epoch")
@@ -326,18 +352,20 @@ class ReleaseWriterResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class SetHoldRequest(_message.Message):
-    __slots__ = ("shard_id", "name", "lsn", "override", "ttl_s")
+    __slots__ = ("shard_id", "name", "lsn", "override", "ttl_s", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     lsn: int
     override: bool
     ttl_s: int
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ..., ttl_s: _Optional[int] = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ..., ttl_s: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class SetHoldResponse(_message.Message):
     __slots__ = ("position",)
@@ -346,12 +374,14 @@ class SetHoldResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class RenewHoldRequest(_message.Message):
-    __slots__ = ("shard_id", "name")
+    __slots__ = ("shard_id", "name", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class RenewHoldResponse(_message.Message):
     __slots__ = ("position", "lsn")

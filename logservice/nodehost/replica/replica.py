@@ -54,6 +54,7 @@ from logservice.ids import (
     Term,
 )
 from logservice.invariants import InvariantViolation, invariant
+from logservice.lineage import FIRST, Lineage
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.read.entry_read import Fetch
@@ -859,6 +860,11 @@ class Replica:
         """First readable and newest applied LSN of a log shard; cheap, for every response."""
         rsm = self.log_rsm
         return (self.first_lsn, Lsn(rsm.state.end_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
+
+    @property
+    def lineage(self) -> Lineage:
+        """The lineage of a log shard, as of what is applied here."""
+        return self.log_rsm.state.lineage if self.log_rsm is not None else FIRST
 
     @property
     def first_lsn(self) -> Lsn:

@@ -48,7 +48,7 @@ class StoreContext:
         first_lsn, applied_lsn = replica.log_bounds
         leader = replica.leader_store
         healthy, voters = replica.redundancy
-        return log_pb2.LogPosition(
+        position = log_pb2.LogPosition(
             first_lsn=first_lsn,
             applied_lsn=max(applied_lsn, acked_lsn),
             leader_store=leader or "",
@@ -56,6 +56,12 @@ class StoreContext:
             voters=voters,
             healthy_voters=healthy,
         )
+        lineage = replica.lineage
+        if lineage.number:
+            position.lineage.number = lineage.number
+            position.lineage.id = lineage.id
+            position.lineage.fork_lsn = lineage.fork_lsn
+        return position
 
 
 def log_shard(shard_id: int) -> ShardId:

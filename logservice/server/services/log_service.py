@@ -44,6 +44,7 @@ from logservice.server.services.context import (
     readable_lsn,
     shard_not_found,
 )
+from logservice.server.services.lineage_check import check_lineage
 from logservice.service_hold import PREFIX, is_service_hold
 
 _CLOSES: Final = 2
@@ -72,7 +73,8 @@ def one_command(
 
     async def propose(service: LogService, request: RequestT, context: Context) -> ResponseT:
         asked = command(service.store.author(), request)
-        shard, applied = await service.propose(getattr(request, rpc.shard), asked, context)
+        lineage: bytes = getattr(request, "lineage", b"")
+        shard, applied = await service.propose(getattr(request, rpc.shard), asked, context, lineage)
         found = {answers: applied.value} if answers else {}
         return response(position=service.store.position(shard), **found)
 
@@ -135,7 +137,7 @@ class LogService(log_pb2_grpc.LogServicer):
             raise too_early(known, _TIMED_HOLDS)
         else:
             command = commands.SetHold(author, override, lsn, request.name)
-        shard, _ = await self.propose(request.shard_id, command, context)
+        shard, _ = await self.propose(request.shard_id, command, context, request.lineage)
         return log_pb2.SetHoldResponse(position=self.store.position(shard))
 
     @handler
@@ -147,7 +149,7 @@ class LogService(log_pb2_grpc.LogServicer):
         if known < _TIMED_HOLDS:
             raise too_early(known, _TIMED_HOLDS)
         command = commands.RenewHold(self.store.author(), request.name)
-        shard, applied = await self.propose(request.shard_id, command, context)
+        shard, applied = await self.propose(request.shard_id, command, context, request.lineage)
         return log_pb2.RenewHoldResponse(position=self.store.position(shard), lsn=applied.lsn)
 
     @handler
@@ -157,7 +159,7 @@ class LogService(log_pb2_grpc.LogServicer):
         """A new session; its id is the index of its entry."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         command = commands.OpenSession(self.store.author(), nonce)
-        shard, applied = await self.propose(request.shard_id, command, context)
+        shard, applied = await self.propose(request.shard_id, command, context, request.lineage)
         return log_pb2.OpenSessionResponse(
             position=self.store.position(shard), session_id=applied.value, nonce=nonce
         )
@@ -181,6 +183,7 @@ class LogService(log_pb2_grpc.LogServicer):
             block=block,
             claim=self.store.author().claim(nonce),
         )
+        await check_lineage(self.store, shard, request.lineage, context)
         with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
             applied = await effect(self._host.append(shard, append, limit_s))
         return log_pb2.AppendResponse(
@@ -205,6 +208,7 @@ class LogService(log_pb2_grpc.LogServicer):
         claim = self.store.author().claim(_nonce(opened.session_nonce))
         if self._host.replicas.info(shard) is None:
             raise shard_not_found(shard)
+        await check_lineage(self.store, shard, opened.lineage, context)
         # The call may live for days; each block has a deadline of its own.
         limit_s = self.store.limits.rpc_timeout_default_s
 
@@ -304,11 +308,14 @@ class LogService(log_pb2_grpc.LogServicer):
         ]
 
     async def propose(
-        self, shard_id: int, command: commands.Command, context: Context
+        self, shard_id: int, command: commands.Command, context: Context, lineage: bytes = b""
     ) -> tuple[ShardId, Applied]:
-        """Put `command` into the log and wait for the state machine's answer."""
+        """Put `command` into the log and wait for the state machine's answer. `lineage`: the one
+        that the request names.
+        """
         shard = log_shard(shard_id)
         data = commands.encode(command)
+        await check_lineage(self.store, shard, lineage, context)
         with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
             return shard, await effect(self._host.propose(shard, data, limit_s))
 

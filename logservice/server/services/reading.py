@@ -27,6 +27,7 @@ from logservice.nodehost.replica.log_reading import LogRun, LogSlice
 from logservice.server.edge.answers import until_gone
 from logservice.server.edge.call import Context, in_time, timeout_s
 from logservice.server.services.context import StoreContext, log_shard, readable_lsn
+from logservice.server.services.lineage_check import check_confirmed, check_lineage
 
 _WAIT_S: Final = 5.0
 """How long Follow waits at the tail before it looks again whether the shard still runs here."""
@@ -52,9 +53,12 @@ async def read(
     """
     shard = log_shard(request.shard_id)
     lsn = readable_lsn(request.lsn)
-    if not request.stale:
+    if request.stale:
+        await check_lineage(store, shard, request.lineage, context, stale=True)
+    else:
         with in_time(context, store.limits, store.host.expire, shard) as limit_s:
             await store.host.read_index(shard, limit_s)
+        check_confirmed(store, shard, request.lineage)
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
@@ -101,6 +105,7 @@ class _Follow:
             raise InvalidArgument("until_lsn is before lsn", field="until_lsn")
         with in_time(self._context, self._store.limits, self._host.expire, self._shard) as limit_s:
             await self._host.read_index(self._shard, limit_s)
+        check_confirmed(self._store, self._shard, self._request.lineage)
         if self._request.until_tail:
             tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
             self._until_lsn = min(self._until_lsn or tail, tail)
