@@ -16,6 +16,9 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
 - INV-RSM-HOLD-OWNER: a hold is moved or released by the identity that set it, or by the override,
   which leaves it that identity's.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
+- INV-TIME-1: append times grow strictly from block entry to block entry. Once one has a time, every
+  later one has. An entry that breaks this is what no correct leader makes, and its blocks are
+  refused (`LogRsm`); so `append_time_us` only grows, and what readers are told grows, too.
 - INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
   stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
 
@@ -31,6 +34,7 @@ from typing import NamedTuple
 
 from logservice_wire.errors import Reason
 
+from logservice.bounds import APPEND_TIME_US_MAX
 from logservice.ids import Index, Lsn
 from logservice.invariants import invariant
 from logservice.outcome import Rejected
@@ -81,6 +85,21 @@ class LogState:
     closed_index: Index = field(default=Index(0))
     """The index of the Close; 0 while the log is open."""
     closed_lsn: Lsn = field(default=Lsn(0))
+    append_time_us: int = 0
+    """That of the newest block entry, in microseconds since 1970; 0 before the first that has
+    one."""
+
+    def takes_time(self, append_time_us: int) -> bool:
+        """Whether the next block entry may have this append time (0: none), by INV-TIME-1.
+
+        No clock of a correct store says more than APPEND_TIME_US_MAX. Only the entry behind one at
+        that bound has a later time: the next microsecond. So a leader that lies cannot use up the
+        times that a log has.
+        """
+        last = self.append_time_us
+        if append_time_us == 0:
+            return last == 0
+        return last < append_time_us <= max(APPEND_TIME_US_MAX, last + 1)
 
     @property
     def end_lsn(self) -> Lsn:

@@ -25,7 +25,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.entry import Entry, EntryKind
-from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, decode_blocks
+from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, append_time_of, decode_blocks
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
@@ -47,7 +47,7 @@ class LogRun:
     """`record_count` LSNs from `first_lsn` on. `gap` is None for a block, else why there is none.
 
     `first_lsn` may lie below the LSN that was asked for, when that one is inside the block: blocks
-    are opaque.
+    are opaque. `append_time_us`: that of its entry; 0 for none.
     """
 
     first_lsn: Lsn
@@ -55,6 +55,7 @@ class LogRun:
     term: Term
     block: bytes | memoryview
     gap: Reason | None = None
+    append_time_us: int = 0
 
 
 @value
@@ -195,10 +196,11 @@ def _runs(rsm: LogRsm, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
             # The state machine refused the entry as a whole: its blocks do not add up.
             yield LogRun(lsn, entry.record_count, entry.term, b"", Reason.CORRUPT_BLOCK)
             continue
+        append_time_us = append_time_of(entry.payload)
         for envelope in decode_blocks(entry.payload):
             gap = gaps.get(lsn)
             block = b"" if gap is not None else envelope.block
-            yield LogRun(lsn, envelope.record_count, entry.term, block, gap)
+            yield LogRun(lsn, envelope.record_count, entry.term, block, gap, append_time_us)
             lsn = Lsn(lsn + envelope.record_count)
 
 
