@@ -9,7 +9,7 @@ other call is repeated safely, and `routing.py` where a call goes.
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.meter import Meter
-from logservice_client.read_result import Gap, GapReason, ReadResult, Records
+from logservice_client.read_result import Gap, GapReason, LsnAtTime, ReadResult, Records
 from logservice_client.redundancy import Redundancy
 from logservice_client.shard import Shard
 from logservice_client.sync import SyncLogClient
@@ -20,6 +20,7 @@ __all__ = [
     "GapReason",
     "HakeeperClient",
     "LogClient",
+    "LsnAtTime",
     "Meter",
     "ReadResult",
     "Records",

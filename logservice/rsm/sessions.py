@@ -99,9 +99,7 @@ class Session:
         """
         return claim.owner == self.owner and claim.nonce == self.nonce
 
-    def accept(
-        self, lsn: Lsn, count: int, block: bytes | memoryview, append_time_us: int
-    ) -> None:
+    def accept(self, lsn: Lsn, count: int, block: bytes | memoryview, append_time_us: int) -> None:
         """The next sequence, `block`, was applied at `lsn`."""
         self.last_sequence += 1
         self.window.append((lsn, count, fingerprint(block), append_time_us))

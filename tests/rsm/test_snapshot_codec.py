@@ -163,7 +163,7 @@ def table(*rows: tuple[int, int, int, list[tuple[int, int]]], nonce: bytes = NON
     return SessionTable(
         {
             SessionId(session): Session(
-                CLAIM.owner, nonce, last, Index(used), deque((Lsn(a), b, 7) for a, b in window)
+                CLAIM.owner, nonce, last, Index(used), deque((Lsn(a), b, 7, 0) for a, b in window)
             )
             for session, last, used, window in rows
         }

@@ -482,9 +482,7 @@ class _Batch:
         if not self._blocks:
             return
         payload = encode_blocks(self._blocks, self._stamp())
-        self.proposals.append(
-            Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, payload)
-        )
+        self.proposals.append(Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, payload))
         self.items.append(self._pendings)
         self.first_lsns.append(self._entry_lsn)
         self._entry_lsn = self.next_lsn

@@ -14,6 +14,7 @@ in between, and the state machine forgets the gaps below it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 from logservice_wire.errors import (
     BeyondTail,
@@ -33,6 +34,8 @@ from logservice.nodehost.disks.fetching import run_fetch
 from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
 from logservice.value import value
+
+T = TypeVar("T")
 
 _ENTRIES_AT_ONCE = 1024
 """Entries asked for in one read; even of a log of small blocks that is a megabyte."""
@@ -78,19 +81,27 @@ async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     without records, or a witness), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on
     disk does not verify), NotReady (the replica stopped).
     """
-    steps = _reading(replica, lsn, max_bytes)
+    return await run_steps(replica, _reading(replica, lsn, max_bytes))
+
+
+def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+    """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
+    return run_steps_here(replica, _reading(replica, lsn, max_bytes))
+
+
+async def run_steps(replica: Replica, steps: Generator[Fetch, None, T]) -> T:
+    """What `steps` returns; the read executor runs the fetches that it yields."""
     log, executor = replica.log, replica.directory.read_executor
     try:
         while True:
             await run_fetch(executor, log, next(steps))
     except StopIteration as finished:
-        found: LogSlice = finished.value
+        found: T = finished.value
         return found
 
 
-def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
-    """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
-    steps = _reading(replica, lsn, max_bytes)
+def run_steps_here(replica: Replica, steps: Generator[Fetch, None, T]) -> T:
+    """`run_steps` by a caller that may wait for the disk itself."""
     log = replica.log
     try:
         while True:
@@ -100,7 +111,7 @@ def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
             finally:
                 log.end_fetch(fetch)
     except StopIteration as finished:
-        found: LogSlice = finished.value
+        found: T = finished.value
         return found
 
 
