@@ -1,8 +1,11 @@
 """Envelopes: what the payload of an entry holds besides the user's bytes.
 
-BLOCK entry: ``u32 block count, u32 zero``, then per block a 96-byte header and the block's bytes,
-padded to 8. One entry may carry several blocks that waited for the shard together; each block has
-its own outcome and is atomic by itself. COMMAND entry: the 16-byte proposal id, then the command.
+BLOCK entry: ``u32 block count, u32 form``; in form 1 ``append time i64``, microseconds since 1970;
+then per block a 96-byte header and the block's bytes, padded to 8. One entry may carry several
+blocks that waited for the shard together; each block has its own outcome and is atomic by itself.
+All blocks of an entry have its append time, so the time costs nothing per block or record. Form 0
+has none: it is what cluster version 1 writes. COMMAND entry: the 16-byte proposal id, then the
+command.
 
 A request completes by its proposal id (or by (index, term)), never by index alone: after a leader
 change another entry may fill the index.
@@ -24,10 +27,13 @@ from logservice.value import value
 
 _COUNT = struct.Struct("<II")
 _HEADER = struct.Struct("<QQQQQQII16s16sQ")
+_TIME = struct.Struct("<q")
 _PROPOSAL = struct.Struct("<QQ")
+_PLAIN, _TIMED = 0, 1
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
-BLOCKS_OFFSET = _COUNT.size
+BLOCKS_OFFSET = _COUNT.size + _TIME.size
+"""The most that an entry has before its first block."""
 HEADER_BYTES = _HEADER.size
 ENVELOPE_BYTES = HEADER_BYTES + len(_PADDING) - 1
 """The most that an envelope adds to one block."""
@@ -62,9 +68,13 @@ class BlockEnvelope:
     claim: Claim
 
 
-def encode_blocks(blocks: Sequence[BlockEnvelope]) -> bytes:
-    """The payload of a BLOCK entry; each block's bytes are copied once."""
-    parts: list[bytes | memoryview] = [_COUNT.pack(len(blocks), 0)]
+def encode_blocks(blocks: Sequence[BlockEnvelope], append_time_us: int = 0) -> bytes:
+    """The payload of a BLOCK entry; each block's bytes are copied once. `append_time_us`: 0 for
+    none.
+    """
+    parts: list[bytes | memoryview] = [_COUNT.pack(len(blocks), _TIMED if append_time_us else 0)]
+    if append_time_us:
+        parts.append(_TIME.pack(append_time_us))
     for item in blocks:
         size = len(item.block)
         parts.append(
@@ -84,19 +94,33 @@ def encode_blocks(blocks: Sequence[BlockEnvelope]) -> bytes:
     return b"".join(parts)
 
 
+def append_time_of(payload: bytes) -> int:
+    """The append time of a BLOCK entry; 0 for none. Only its head is looked at.
+
+    Raises EnvelopeCorrupt when it has no head, or one of an unknown form, or a time before 1970.
+    """
+    try:
+        _, form = _COUNT.unpack_from(payload)
+        if form == _PLAIN:
+            return 0
+        (append_time_us,) = _TIME.unpack_from(payload, _COUNT.size)
+    except struct.error as error:
+        raise EnvelopeCorrupt(str(error)) from error
+    if form != _TIMED or append_time_us <= 0:
+        raise EnvelopeCorrupt(f"form {form}, append time {append_time_us}")
+    return int(append_time_us)
+
+
 def decode_blocks(payload: bytes) -> Iterator[BlockEnvelope]:
     """The envelopes of a BLOCK entry in order; `block` is a view into `payload`.
 
     Raises EnvelopeCorrupt when counts and lengths do not fit the payload exactly.
     """
-    try:
-        count, zero = _COUNT.unpack_from(payload)
-    except struct.error as error:
-        raise EnvelopeCorrupt(str(error)) from error
-    if zero or count == 0 or count > len(payload) // _HEADER.size:
+    position = BLOCKS_OFFSET if append_time_of(payload) else _COUNT.size
+    (count, _) = _COUNT.unpack_from(payload)
+    if count == 0 or count > len(payload) // _HEADER.size:
         raise EnvelopeCorrupt(f"{count} blocks in {len(payload)} bytes")
     view = memoryview(payload)
-    position = _COUNT.size
     for _ in range(count):
         if position + _HEADER.size > len(payload):
             raise EnvelopeCorrupt("block header cut short")

@@ -19,7 +19,8 @@ class Applied:
     """The proposal took effect, or had taken effect before (`duplicate`).
 
     lsn, count: for appends, the records' first LSN and number. value: for commands that answer with
-    a number (session id, first timestamp, epoch, truncation LSN). data: any other answer.
+    a number (session id, first timestamp, epoch, truncation LSN); for appends, the append time in
+    microseconds since 1970, 0 for none. data: any other answer.
     """
 
     lsn: int = 0

@@ -11,7 +11,7 @@ from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
 from logservice_client.lineage import Lineage
 from logservice_client.meter import Meter
-from logservice_client.read_result import Gap, GapReason, ReadResult, Records
+from logservice_client.read_result import Gap, GapReason, LsnAtTime, ReadResult, Records
 from logservice_client.redundancy import Redundancy
 from logservice_client.shard import Shard
 from logservice_client.sync import SyncLogClient
@@ -24,6 +24,7 @@ __all__ = [
     "HeldLog",
     "Lineage",
     "LogClient",
+    "LsnAtTime",
     "Meter",
     "ReadResult",
     "Records",

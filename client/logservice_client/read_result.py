@@ -45,6 +45,8 @@ class Gap:
     record_count: int
     term: int
     reason: GapReason
+    append_time_us: int = 0
+    """When what was refused there came into the log; 0 when that is not known."""
 
     @property
     def next_lsn(self) -> int:
@@ -54,7 +56,7 @@ class Gap:
     def until(self, end_lsn: int) -> Gap:
         """The part below `end_lsn`."""
         count = min(self.record_count, end_lsn - self.first_lsn)
-        return Gap(self.first_lsn, count, self.term, self.reason)
+        return Gap(self.first_lsn, count, self.term, self.reason, self.append_time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ class Records:
     term: int
     block: Block
     skipped: int
+    append_time_us: int = 0
+    """When the leader put the block into the log, microseconds since 1970. It grows from block to
+    block, but for those that share an entry. 0: none, from before cluster version 2."""
 
     @property
     def next_lsn(self) -> int:
@@ -75,7 +80,9 @@ class Records:
     def until(self, end_lsn: int) -> Records:
         """The part below `end_lsn`."""
         count = min(self.record_count, end_lsn - self.first_lsn)
-        return Records(self.first_lsn, count, self.term, self.block, self.skipped)
+        return Records(
+            self.first_lsn, count, self.term, self.block, self.skipped, self.append_time_us
+        )
 
     @property
     def timestamp_us(self) -> int:
@@ -124,6 +131,16 @@ class ReadResult:
         return [record for block in self.blocks for record in block.records()]
 
 
+@dataclass(frozen=True, slots=True)
+class LsnAtTime:
+    """Where a log stood at a time. truncated: `lsn` is the oldest readable one, and records that
+    are truncated may have had that time or a later one, too.
+    """
+
+    lsn: int
+    truncated: bool
+
+
 def result_of(response: log_pb2.ReadResponse, lsn: int) -> ReadResult:
     """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged."""
     return ReadResult(
@@ -140,5 +157,6 @@ def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
     skipped = max(0, lsn - run.first_lsn)
     first_lsn, count = run.first_lsn + skipped, run.record_count - skipped
     if run.gap != log_pb2.GAP_REASON_NONE:
-        return Gap(first_lsn, count, run.term, GapReason(run.gap))
-    return Records(first_lsn, count, run.term, Block.parse(run.block), skipped)
+        return Gap(first_lsn, count, run.term, GapReason(run.gap), run.append_time_us)
+    block = Block.parse(run.block)
+    return Records(first_lsn, count, run.term, block, skipped, run.append_time_us)

@@ -26,6 +26,7 @@ from logservice_wire.rpcs import (
     CONNECT,
     FOLLOW,
     GET_SHARD_STATUS,
+    LSN_AT_TIME,
     READ,
     RELEASE_HOLD,
     RELEASE_WRITER,
@@ -46,13 +47,20 @@ from logservice_client.failure import error_of, may_repeat
 from logservice_client.held_log import HeldLog
 from logservice_client.lineage import KnownLineage, Lineage
 from logservice_client.pacing import Backoff, Deadline
-from logservice_client.read_result import Gap, ReadResult, Records, item_of, result_of
+from logservice_client.read_result import (
+    Gap,
+    LsnAtTime,
+    ReadResult,
+    Records,
+    item_of,
+    result_of,
+)
 from logservice_client.redundancy import Redundancy
 
 Record = bytes | bytearray | memoryview
 
 NAMING: Final[frozenset[Rpc[Any, Any]]] = frozenset(
-    {READ, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD}
+    {READ, LSN_AT_TIME, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD}
 )
 """Calls whose request names the lineage; appends do, too (`Appender`)."""
 
@@ -216,14 +224,19 @@ class Shard:
         until_tail: bool = False,
         from_timestamp_us: int = 0,
         until_timestamp_us: int = 0,
+        from_append_time_us: int = 0,
+        until_append_time_us: int = 0,
         patience: float = TIMEOUT_DEFAULT_S,
     ) -> AsyncGenerator[Records | Gap]:
         """Read from `lsn` on and wait for more, for ever or until a condition holds.
 
         until_lsn: stop after that LSN. until_tail: stop at the tail as it is now. The timestamps
         skip blocks written before the one, and stop at the first block written at or after the
-        other. It stops at the end of a closed log in any case. When a replica is lost, reading goes
-        on at another one; it raises when none can serve for `patience` seconds.
+        other. The append times do the same by the times that the log gave to the blocks, and find
+        the first one without reading what lies before it. Truncated{first_lsn} is raised when a
+        truncated record may have had that time, unless `lsn` excludes it. It stops at the end of a
+        closed log in any case. When a replica is lost, reading goes on at another one; it raises
+        when none can serve for `patience` seconds.
         """
         backoff = Backoff()
         deadline = Deadline(patience)
@@ -243,6 +256,8 @@ class Shard:
                     from_timestamp_us=from_timestamp_us,
                     until_timestamp_us=until_timestamp_us,
                     lineage=self._history.named,
+                    from_append_time_us=from_append_time_us,
+                    until_append_time_us=until_append_time_us,
                 )
                 async with aclosing(self._responses(address, request)) as responses:
                     async for response in responses:
@@ -284,6 +299,18 @@ class Shard:
             raise error_of(failure, mutating=False) from failure
         finally:
             call.cancel()
+
+    async def lsn_at_time(
+        self, append_time_us: int, *, stale: bool = False, timeout: float | None = None
+    ) -> LsnAtTime:
+        """The first LSN appended at `append_time_us` or later, microseconds since 1970; the LSN
+        behind the last record when there is none. `stale`: as in `read`.
+        """
+        request = log_pb2.LsnAtTimeRequest(
+            shard_id=self.shard_id, append_time_us=append_time_us, stale=stale
+        )
+        response = await self._call(LSN_AT_TIME, request, timeout, stale=stale)
+        return LsnAtTime(response.lsn, response.truncated)
 
     # --- the rest --------------------------------------------------------------------------------
 

@@ -209,6 +209,7 @@ class SyncShard(_Face[Shard]):
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
     read = _waiting(Shard.read)
+    lsn_at_time = _waiting(Shard.lsn_at_time)
     connect = _waiting(Shard.connect)
     truncate = _waiting(Shard.truncate)
     status = _waiting(Shard.status)
@@ -232,6 +233,8 @@ class SyncShard(_Face[Shard]):
         until_tail: bool = False,
         from_timestamp_us: int = 0,
         until_timestamp_us: int = 0,
+        from_append_time_us: int = 0,
+        until_append_time_us: int = 0,
         patience: float = TIMEOUT_DEFAULT_S,
     ) -> Iterator[Records | Gap]:
         """See `Shard.follow`."""
@@ -241,6 +244,8 @@ class SyncShard(_Face[Shard]):
             until_tail=until_tail,
             from_timestamp_us=from_timestamp_us,
             until_timestamp_us=until_timestamp_us,
+            from_append_time_us=from_append_time_us,
+            until_append_time_us=until_append_time_us,
             patience=patience,
         )
 

@@ -43,6 +43,10 @@ The number is below SESSIONS_PER_OWNER_MAX, because opening a session is an entr
 opens one after another and never uses them makes room by itself instead of locking its siblings
 out."""
 
+APPEND_TIME_US_MAX: Final = 2**53
+"""Latest append time that a clock may give: in the year 2255. A leader whose clock is beyond that
+counts on by single microseconds, for which the 2^63 of the format are enough."""
+
 HOLDS_MAX: Final = 256
 """Named holds of a shard."""
 
@@ -521,6 +525,7 @@ _HARD: Final = {
         LINEAGES_MAX,
         LINEAGE_EPOCH_BITS,
         LINEAGE_TIMESTAMP_STEP,
+        APPEND_TIME_US_MAX,
     ),
 }
 """Cluster version -> the bounds that its data directories are written with."""

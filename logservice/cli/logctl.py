@@ -17,6 +17,7 @@ _SECTIONS = {
         "append": (f"{_CTL}.records:append", "Append records: arguments, or lines of stdin."),
         "read": (f"{_CTL}.records:read", "Print the records of a log up to its tail."),
         "follow": (f"{_CTL}.records:follow", "Print the records of a log, and wait for more."),
+        "lsn-at": (f"{_CTL}.lsn_at:lsn_at", "Print the first LSN appended at a time, or later."),
         "truncate": (f"{_CTL}.shards:truncate", "Let every record up to an LSN go."),
         "writer": (f"{_CTL}.shards:writer", "Take the right to append, or give it back."),
         "hold": (f"{_CTL}.shards:hold", "Keep records from an LSN on, whatever is truncated."),

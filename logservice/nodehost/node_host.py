@@ -61,6 +61,7 @@ from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.role_log import RoleLog
+from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
 from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
@@ -231,6 +232,10 @@ class NodeHost:
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted while it was read: {error}", shard=shard) from error
+
+    async def lsn_at_time(self, shard: ShardId, append_time_us: int) -> FoundTime:
+        """See `time_search.lsn_at_time`."""
+        return await lsn_at_time(self.replicas.running[shard], append_time_us)
 
     # --- peers ------------------------------------------------------------------------------------
 

@@ -11,6 +11,10 @@ whose earlier attempt had no known outcome. A refused block keeps its LSNs, beca
 already lie behind it in the log; they become a rejected range, which readers see as a typed gap. So
 does a repetition: its records are at their original LSNs.
 
+An entry says when its blocks were appended, as its leader stamped it (`logservice.envelope`). An
+entry whose time does not grow (INV-TIME-1 of `rsm.state`) is refused as a whole, like one that does
+not decode.
+
 The entry says who asked (`logservice.owner`). What belongs to an identity is changed by that
 identity alone, or by administration, whose command then says `override`.
 
@@ -35,6 +39,7 @@ from logservice.envelope import (
     BlockEnvelope,
     EnvelopeCorrupt,
     ProposalId,
+    append_time_of,
     decode_blocks,
     decode_command,
 )
@@ -174,13 +179,17 @@ class LogRsm:
         state = self.state
         try:
             blocks = list(decode_blocks(entry.payload))
+            append_time_us = append_time_of(entry.payload)
         except EnvelopeCorrupt:
             # No correct leader makes such an entry; its LSNs are taken, so they become a gap.
             state.reject(entry.lsn, entry.record_count, Reason.CORRUPT_BLOCK)
             return ()
-        if sum(block.record_count for block in blocks) != entry.record_count:
+        if sum(
+            block.record_count for block in blocks
+        ) != entry.record_count or not state.takes_time(append_time_us):
             state.reject(entry.lsn, entry.record_count, Reason.CORRUPT_BLOCK)
             return [(block.proposal, _CORRUPT) for block in blocks]
+        state.append_time_us = append_time_us
         outcomes: list[tuple[ProposalId, Outcome]] = []
         lsn = entry.lsn
         for block in blocks:
@@ -218,8 +227,8 @@ class LogRsm:
         if count == 0:
             return _EMPTY
         if session is not None:
-            session.accept(lsn, count, block.block)
-        return Applied(lsn=lsn, count=count)
+            session.accept(lsn, count, block.block, state.append_time_us)
+        return Applied(lsn=lsn, count=count, value=state.append_time_us)
 
     # --- commands --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ all three names no session. With `last` the newest accepted sequence:
 Blocks are told apart by a fingerprint: their length and the checksum in their header. The leader
 has verified that checksum, so the bytes are not read again.
 
-INV-RSM-SESSION: the window holds the (LSN, count, fingerprint) of exactly the sequences
+INV-RSM-SESSION: the window holds (LSN, count, fingerprint, append time) of exactly the sequences
 ``last - len(window) + 1 .. last``, and `len(window)` is `min(last, SESSION_WINDOW)`.
 
 INV-RSM-OWNER: a session is changed by blocks of its owner that carry its nonce, and by nothing
@@ -57,8 +57,8 @@ from logservice.owner import Claim
 SESSION_EXPIRED = Rejected(Reason.SESSION_EXPIRED)
 """No such session, or the sequence is older than its window."""
 
-Remembered = tuple[Lsn, int, int]
-"""What became of a sequence: first LSN, record count, fingerprint of its block."""
+Remembered = tuple[Lsn, int, int, int]
+"""What became of a sequence: first LSN, record count, fingerprint of its block, append time."""
 
 _CRC: Final = struct.Struct("<I")
 _CRC_END: Final = CRC_OFFSET + _CRC.size
@@ -99,20 +99,20 @@ class Session:
         """
         return claim.owner == self.owner and claim.nonce == self.nonce
 
-    def accept(self, lsn: Lsn, count: int, block: bytes | memoryview) -> None:
+    def accept(self, lsn: Lsn, count: int, block: bytes | memoryview, append_time_us: int) -> None:
         """The next sequence, `block`, was applied at `lsn`."""
         self.last_sequence += 1
-        self.window.append((lsn, count, fingerprint(block)))
+        self.window.append((lsn, count, fingerprint(block), append_time_us))
 
     def repetition(self, sequence: int, block: bytes | memoryview) -> Outcome:
         """The answer to `block` under a `sequence` at or below `last_sequence`."""
         age = self.last_sequence - sequence
         if age >= len(self.window) or age < 0:
             return SESSION_EXPIRED
-        lsn, count, known = self.window[-1 - age]
+        lsn, count, known, append_time_us = self.window[-1 - age]
         if known != fingerprint(block):
             return Rejected(Reason.SEQUENCE_REUSED, {"lsn": str(lsn)})
-        return Applied(lsn=lsn, count=count, duplicate=True)
+        return Applied(lsn=lsn, count=count, value=append_time_us, duplicate=True)
 
 
 class _Owned:

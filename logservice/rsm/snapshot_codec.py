@@ -7,17 +7,20 @@ sorted, and `decode_state` accepts no other order. So replicas can be compared b
 truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, writer's owner bytes
 u16; holds, sessions, rejected ranges u32``; in version 3 ``index of the Close, LSN behind the last
 record u64``, 0 while the log is open, and ``number of the lineage, fork LSN u64, lineage, parent 16
-bytes``, 0 for a log that was never continued by force; then the holder, the writer's owner, and
+bytes``, 0 for a log that was never continued by force, and ``newest append time u64``; then the
+holder, the writer's owner, and
 
 - per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, in version 3 ``revision u64,
   time to live in seconds u32``, name, owner;
 - per session, by id: ``id, last sequence, last used u64, owner 16 bytes, nonce 16 bytes, window
-  length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``;
+  length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``,
+  in version 3 ``append time u64``;
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
 
 A state is written in the oldest version that can say it, and is refused in another: version 3 is
-that of a closed log, of one with a hold that has a revision, or of one that was continued by force.
-So a log that never used what cluster version 2 brought has the bytes that 0.1.0 writes.
+that of a closed log, of one with a hold that has a revision, of one that was continued by force, or
+of one with append times. So a log that never used what cluster version 2 brought has the bytes
+that 0.1.0 writes.
 
 `decode_state` checks the invariants of `rsm.state` and `rsm.sessions` too: a state that no log
 could have produced is SnapshotCorrupt, never a replica that misbehaves later.
@@ -59,10 +62,12 @@ _PREFIX: Final = struct.Struct("<IHHI")
 _HEAD: Final = struct.Struct("<QQQQQQHHIII")
 _CLOSED: Final = struct.Struct("<QQ")
 _LINEAGE: Final = struct.Struct("<QQ16s16s")
+_TIME: Final = struct.Struct("<Q")
 _HOLD: Final = struct.Struct("<QHH")
 _REVISION: Final = struct.Struct("<QI")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
 _REMEMBERED: Final = "QIQ"
+_REMEMBERED_TIMED: Final = "QIQQ"
 _GAP: Final = struct.Struct("<QQB")
 
 _REASON_CODES: Final[dict[Reason, int]] = {
@@ -84,6 +89,7 @@ def encode_state(state: LogState) -> bytes:
     version = _version(state)
     newer = version == _SECOND
     history = state.lineage
+    fields = len(_REMEMBERED_TIMED if newer else _REMEMBERED)
     parts = [
         _HEAD.pack(
             state.applied_index,
@@ -102,6 +108,7 @@ def encode_state(state: LogState) -> bytes:
         _LINEAGE.pack(history.number, history.fork_lsn, history.id, history.parent)
         if newer
         else b"",
+        _TIME.pack(state.append_time_us) if newer else b"",
         holder,
         owner,
     ]
@@ -117,8 +124,8 @@ def encode_state(state: LogState) -> bytes:
                 session, row.last_sequence, row.last_used, row.owner, row.nonce, len(row.window)
             )
         )
-        flat = [number for remembered in row.window for number in remembered]
-        parts.append(struct.pack("<" + _REMEMBERED * len(row.window), *flat))
+        flat = [number for remembered in row.window for number in remembered[:fields]]
+        parts.append(_window(newer, len(row.window)).pack(*flat))
     parts += [
         _GAP.pack(gap.first_lsn, gap.record_count, _REASON_CODES[gap.reason])
         for gap in state.rejected
@@ -146,9 +153,15 @@ def _version(state: LogState) -> int:
     newer = (
         state.closed_index
         or state.lineage.number
+        or state.append_time_us
         or any(hold.revision for hold in state.holds.values())
     )
     return _SECOND if newer else _FIRST
+
+
+def _window(newer: bool, length: int) -> struct.Struct:
+    """The layout of a session's window."""
+    return struct.Struct("<" + (_REMEMBERED_TIMED if newer else _REMEMBERED) * length)
 
 
 def _check(condition: bool, what: str) -> None:
@@ -185,9 +198,10 @@ class _Reader:
         ) = self._take(_HEAD)
         closed_index, closed_lsn = self._take(_CLOSED) if newer else (0, 0)
         history = self._lineage(next_lsn) if newer else lineage.FIRST
+        (append_time_us,) = self._take(_TIME) if newer else (0,)
         end = closed_lsn if closed_index else next_lsn
-        _check(closed_index <= applied, "index of the Close")
-        _check(closed_index > 0 or closed_lsn == 0, "an end without a Close")
+        _check(closed_index <= applied and (closed_index > 0 or closed_lsn == 0), "Close")
+        _check(append_time_us < 2**63, "append time")
         _check(truncated <= requested < end <= next_lsn, "truncation LSN")
         _check(1 <= timestamp <= TIMESTAMP_MAX, "timestamp")
         state = LogState(
@@ -202,11 +216,12 @@ class _Reader:
             closed_index=Index(closed_index),
             closed_lsn=Lsn(closed_lsn),
             lineage=history,
+            append_time_us=append_time_us,
         )
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
         self._read_holds(state, holds, newer=newer)
-        self._read_sessions(state, sessions)
+        self._read_sessions(state, sessions, newer=newer)
         self._read_gaps(state, gaps)
         _check(self._position == len(self._data), "trailing bytes")
         return state
@@ -238,7 +253,7 @@ class _Reader:
             state.put_hold(name, Hold(Lsn(lsn), owner, Index(revision), ttl_s))
             previous = name
 
-    def _read_sessions(self, state: LogState, count: int) -> None:
+    def _read_sessions(self, state: LogState, count: int, *, newer: bool) -> None:
         _check(count <= SESSIONS_MAX, "too many sessions")
         rows: dict[SessionId, Session] = {}
         owned: Counter[bytes] = Counter()
@@ -250,20 +265,21 @@ class _Reader:
             _check(owned[owner] <= SESSIONS_PER_OWNER_MAX, "sessions of one identity")
             _check(previous < session <= last_used <= state.applied_index, "sessions out of order")
             _check(length == min(last_sequence, SESSION_WINDOW), "session window")
-            numbers = self._take(struct.Struct("<" + _REMEMBERED * length))
+            numbers = self._take(_window(newer, length))
+            columns = [numbers[at :: 3 + newer] for at in range(3 + newer)]
+            times = columns[3] if newer else (0,) * length
             window = deque(
                 (
-                    (Lsn(lsn), records, known)
-                    for lsn, records, known in zip(
-                        *(numbers[at::3] for at in range(3)), strict=True
-                    )
+                    (Lsn(lsn), records, known, time)
+                    for lsn, records, known, time in zip(*columns[:3], times, strict=True)
                 ),
                 maxlen=SESSION_WINDOW,
             )
-            end = 1
-            for lsn, records, _ in window:
+            end, before_us = 1, 0
+            for lsn, records, _, time in window:
                 _check(lsn >= end and records > 0, "session window out of order")
-                end = lsn + records
+                _check(before_us <= time <= state.append_time_us, "append time of a session")
+                end, before_us = lsn + records, time
             _check(end <= state.end_lsn, "session beyond the tail")
             rows[SessionId(session)] = Session(
                 owner, nonce, last_sequence, Index(last_used), window

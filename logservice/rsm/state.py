@@ -21,6 +21,9 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
 - INV-RSM-HOLD-RENEWED: a renewal changes the revision of a hold that stands and nothing else. It
   makes none, and it moves none.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
+- INV-TIME-1: append times grow strictly from block entry to block entry. Once one has a time, every
+  later one has. An entry that breaks this is what no correct leader makes, and its blocks are
+  refused (`LogRsm`); so `append_time_us` only grows, and what readers are told grows, too.
 - INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
   stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
 - INV-LINEAGE-1 to 4: `logservice.lineage`. A fork (`fork`) drops a truncation that a hold keeps
@@ -38,7 +41,7 @@ from typing import Final, NamedTuple
 
 from logservice_wire.errors import Reason
 
-from logservice.bounds import LINEAGE_TIMESTAMP_STEP
+from logservice.bounds import APPEND_TIME_US_MAX, LINEAGE_TIMESTAMP_STEP
 from logservice.ids import Index, Lsn
 from logservice.invariants import invariant
 from logservice.lineage import FIRST, Lineage
@@ -103,6 +106,21 @@ class LogState:
     hold_changes: int = field(default=0, compare=False)
     """How often a hold was set, renewed or ended in this object: for whoever looks for changes. It
     is not replicated."""
+    append_time_us: int = 0
+    """That of the newest block entry, in microseconds since 1970; 0 before the first that has
+    one."""
+
+    def takes_time(self, append_time_us: int) -> bool:
+        """Whether the next block entry may have this append time (0: none), by INV-TIME-1.
+
+        No clock of a correct store says more than APPEND_TIME_US_MAX. Only the entry behind one at
+        that bound has a later time: the next microsecond. So a leader that lies cannot use up the
+        times that a log has.
+        """
+        last = self.append_time_us
+        if append_time_us == 0:
+            return last == 0
+        return last < append_time_us <= max(APPEND_TIME_US_MAX, last + 1)
 
     @property
     def end_lsn(self) -> Lsn:

@@ -158,7 +158,12 @@ class FakeLog:
         lsn = self.next_lsn
         self.runs.append(
             log_pb2.LogBlock(
-                first_lsn=lsn, record_count=count, block=block, gap=gap, term=self.term
+                first_lsn=lsn,
+                record_count=count,
+                block=block,
+                gap=gap,
+                term=self.term,
+                append_time_us=lsn,
             )
         )
         self.next_lsn += count
@@ -193,6 +198,11 @@ class FakeLog:
             else:
                 high = middle
         return low
+
+    def lsn_at_time(self, append_time_us: int) -> int:
+        """Blocks appended by this fake have their LSN for a time."""
+        found = (run.first_lsn for run in self.runs if run.append_time_us >= append_time_us)
+        return next(found, self.next_lsn)
 
     def truncate(self, lsn: int, epoch: int) -> int:
         if self.fencing and epoch != self.epoch:

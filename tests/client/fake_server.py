@@ -408,6 +408,14 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             await context.write(response)
 
     @typed
+    async def LsnAtTime(self, request: log_pb2.LsnAtTimeRequest, context: Any) -> Any:
+        log = self.log(request.shard_id)
+        log.check_lineage(request.lineage)
+        return log_pb2.LsnAtTimeResponse(
+            position=self.cluster.position(log), lsn=log.lsn_at_time(request.append_time_us)
+        )
+
+    @typed
     async def Truncate(self, request: log_pb2.TruncateRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
         log.check_lineage(request.lineage)

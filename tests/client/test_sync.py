@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
-from logservice_client import SyncLogClient
+from logservice_client import LsnAtTime, SyncLogClient
 from logservice_client.tn_shards import TnShard
 from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument, PermissionDenied, Truncated
@@ -36,6 +36,7 @@ def test_every_call(cluster: FakeCluster) -> None:
         assert shard.read(2).records() == [b"b", b"c"]
         assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1, 3]
         shard.set_hold("h", 2)
+        assert shard.lsn_at_time(2) == LsnAtTime(3, truncated=False)
         assert shard.truncate(2) == 1
         assert shard.renew_hold("h") == 2
         with shard.hold("job", 2, ttl=5) as held:

@@ -136,6 +136,7 @@ ANSWERS: dict[str, Callable[[], Message]] = {
         position=POSITION, session_id=5, nonce=b"n" * 16
     ),
     "Read": lambda: READ,
+    "LsnAtTime": lambda: log_pb2.LsnAtTimeResponse(position=POSITION, lsn=11, truncated=True),
     "Truncate": lambda: log_pb2.TruncateResponse(position=POSITION, truncated_lsn=10),
     "GetShardStatus": lambda: log_pb2.GetShardStatusResponse(
         position=POSITION,
@@ -293,6 +294,7 @@ COMMANDS = {
     "append": ("append", 1, "one", "two"),
     "read": ("read", 1),
     "follow": ("follow", 1, "--count", 2),
+    "lsn-at": ("lsn-at", 1, "2026-11-25T16:40:00Z"),
     "truncate": ("truncate", 1, 10),
     "status": ("status", 1),
     "writer-acquire": ("writer", "acquire", 1, "me"),

@@ -246,7 +246,7 @@ def _show_state(found: ReplicaState | Callable[[], ReplicaState]) -> Any:
 
 
 def _log_state() -> LogState:
-    window = deque([(Lsn(1), 2, 2**64 - 1), (Lsn(5), 1, 77)])
+    window = deque([(Lsn(1), 2, 2**64 - 1, 0), (Lsn(5), 1, 77, 0)])
     return LogState(
         applied_index=Index(40),
         next_lsn=Lsn(1_001),
@@ -296,6 +296,14 @@ def _forked_log_state() -> LogState:
     return state
 
 
+def _timed_log_state() -> LogState:
+    state = _log_state()
+    state.append_time_us = TIME_US + 1
+    _, session = next(iter(state.sessions))
+    session.window[-1] = (*session.window[-1][:3], TIME_US)
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -320,6 +328,7 @@ def _show_log_state(state: LogState) -> Any:
         state.closed_index,
         state.closed_lsn,
         state.lineage,
+        state.append_time_us,
         state.holds,
         rows,
         state.rejected,
@@ -528,6 +537,14 @@ LOG_STATE = Format(
             show=_show_log_state,
             since=2,
         ),
+        Sample(
+            name="append times",
+            value=_timed_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
     ),
     error=SnapshotCorrupt,
 )
@@ -597,6 +614,14 @@ ENVELOPE = Format(
             value=(ProposalId(6, 7), b"a command"),
             encode=lambda pair: envelope.encode_command(*pair),
             decode=envelope.decode_command,
+        ),
+        Sample(
+            name="two blocks with their append time",
+            value=(_BLOCKS, TIME_US),
+            encode=lambda pair: envelope.encode_blocks(*pair),
+            decode=lambda data: (list(envelope.decode_blocks(data)), envelope.append_time_of(data)),
+            show=lambda pair: (_show_envelopes(pair[0]), pair[1]),
+            since=2,
         ),
     ),
     error=EnvelopeCorrupt,

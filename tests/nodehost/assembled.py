@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from logservice.clock import SystemClock
+from logservice.clock import Clock, SystemClock
 from logservice.ids import ClusterId, ShardId, StoreId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.options import LogDbOptions
@@ -49,6 +49,7 @@ def assemble(
     members: Sequence[InitialMember] = (),
     heartbeat_interval_s: float = 1.0,
     hakeeper_tick_s: float = 1.0,
+    clock: Clock | None = None,
 ) -> StoreParts:
     """The parts of one store, which serves nothing before `start`."""
     settings = StoreSettings(
@@ -64,7 +65,7 @@ def assemble(
     )
     seams = StoreSeams(
         disk=disk,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         make_transport=make_transport,
         draw_id=draw_id,
         rng=rng or random.Random(),

@@ -99,6 +99,7 @@ class Bench:
             Admission(self.rsm),
             self.book,
             self.pace,
+            lambda: 0,
             origin=7,
             count_max=100,
             bytes_max=1 << 20,

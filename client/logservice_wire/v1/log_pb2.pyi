@@ -99,16 +99,18 @@ class AppendRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., block: _Optional[bytes] = ..., writer_epoch: _Optional[int] = ..., expected_lsn: _Optional[int] = ..., session_id: _Optional[int] = ..., sequence: _Optional[int] = ..., session_nonce: _Optional[bytes] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
-    __slots__ = ("position", "lsn", "record_count", "duplicate")
+    __slots__ = ("position", "lsn", "record_count", "duplicate", "append_time_us")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     lsn: int
     record_count: int
     duplicate: bool
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
+    append_time_us: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: bool = ..., append_time_us: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "blocks")
@@ -145,16 +147,18 @@ class AppendStreamRequest(_message.Message):
 class AppendStreamResponse(_message.Message):
     __slots__ = ("position", "acks")
     class Ack(_message.Message):
-        __slots__ = ("sequence", "lsn", "record_count", "duplicate")
+        __slots__ = ("sequence", "lsn", "record_count", "duplicate", "append_time_us")
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
         LSN_FIELD_NUMBER: _ClassVar[int]
         RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
         DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+        APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
         sequence: int
         lsn: int
         record_count: int
         duplicate: bool
-        def __init__(self, sequence: _Optional[int] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
+        append_time_us: int
+        def __init__(self, sequence: _Optional[int] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: bool = ..., append_time_us: _Optional[int] = ...) -> None: ...
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
@@ -176,18 +180,20 @@ class ReadRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class LogBlock(_message.Message):
-    __slots__ = ("first_lsn", "record_count", "block", "gap", "term")
+    __slots__ = ("first_lsn", "record_count", "block", "gap", "term", "append_time_us")
     FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
     first_lsn: int
     record_count: int
     block: bytes
     gap: GapReason
     term: int
-    def __init__(self, first_lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., term: _Optional[int] = ...) -> None: ...
+    append_time_us: int
+    def __init__(self, first_lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., term: _Optional[int] = ..., append_time_us: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("position", "blocks", "next_lsn", "end_lsn")
@@ -202,7 +208,7 @@ class ReadResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., blocks: _Optional[_Iterable[_Union[LogBlock, _Mapping]]] = ..., next_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
-    __slots__ = ("shard_id", "lsn", "until_lsn", "until_tail", "max_records", "max_bytes", "from_timestamp_us", "until_timestamp_us", "lineage")
+    __slots__ = ("shard_id", "lsn", "until_lsn", "until_tail", "max_records", "max_bytes", "from_timestamp_us", "until_timestamp_us", "from_append_time_us", "until_append_time_us", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     UNTIL_LSN_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +217,8 @@ class FollowRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FROM_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     UNTIL_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    FROM_APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lsn: int
@@ -220,8 +228,32 @@ class FollowRequest(_message.Message):
     max_bytes: int
     from_timestamp_us: int
     until_timestamp_us: int
+    from_append_time_us: int
+    until_append_time_us: int
     lineage: bytes
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: bool = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: bool = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ..., from_append_time_us: _Optional[int] = ..., until_append_time_us: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+
+class LsnAtTimeRequest(_message.Message):
+    __slots__ = ("shard_id", "append_time_us", "stale", "lineage")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    append_time_us: int
+    stale: bool
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., append_time_us: _Optional[int] = ..., stale: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
+
+class LsnAtTimeResponse(_message.Message):
+    __slots__ = ("position", "lsn", "truncated")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    lsn: int
+    truncated: bool
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., truncated: bool = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("shard_id", "lsn", "writer_epoch", "lineage")

@@ -64,6 +64,11 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.FollowRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.ReadResponse.FromString,
                 _registered_method=True)
+        self.LsnAtTime = channel.unary_unary(
+                '/logservice.v1.Log/LsnAtTime',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeResponse.FromString,
+                _registered_method=True)
         self.Truncate = channel.unary_unary(
                 '/logservice.v1.Log/Truncate',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.TruncateRequest.SerializeToString,
@@ -166,6 +171,13 @@ class LogServicer(object):
 
     def Follow(self, request, context):
         """Read that goes on until a stop condition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LsnAtTime(self, request, context):
+        """The first LSN whose append time is at or after the given one; the next LSN when there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,6 +287,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.Follow,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.FollowRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.ReadResponse.SerializeToString,
+            ),
+            'LsnAtTime': grpc.unary_unary_rpc_method_handler(
+                    servicer.LsnAtTime,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeResponse.SerializeToString,
             ),
             'Truncate': grpc.unary_unary_rpc_method_handler(
                     servicer.Truncate,
@@ -484,6 +501,33 @@ class Log(object):
             '/logservice.v1.Log/Follow',
             logservice__wire_dot_v1_dot_log__pb2.FollowRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.ReadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LsnAtTime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/LsnAtTime',
+            logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeResponse.FromString,
             options,
             channel_credentials,
             insecure,

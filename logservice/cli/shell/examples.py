@@ -43,6 +43,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl hold release 1 nightly-backup",
         "logctl hold release 1 nightly-backup --override",
     ),
+    "logctl lsn-at": (
+        "logctl lsn-at 1 2026-11-25T16:40:00Z",
+        "logctl read 1 --from $(logctl lsn-at 1 1795624800 -o json | jq .lsn)",
+    ),
     "logctl timestamps": ("logctl timestamps 1", "logctl timestamps 1 1000 -o json"),
     "logctl admit": ("logctl admit store-4", "logctl admit store-4 --hakeeper"),
     "logctl joining": ("logctl joining by-verb", "logctl joining automatic"),

@@ -97,7 +97,9 @@ class Waiting:
 
 
 class Intake:
-    """See the module's text. `origin` makes proposal ids unique over restarts."""
+    """See the module's text. `origin` makes proposal ids unique over restarts. `stamp` gives the
+    append time of an entry with blocks (`append_time`).
+    """
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Intake:
         admission: Admission | None,
         book: PendingBook,
         pace: Pace,
+        stamp: Callable[[], int],
         *,
         origin: int,
         count_max: int,
@@ -115,6 +118,7 @@ class Intake:
         self._admission = admission
         self._book = book
         self._pace = pace
+        self._stamp = stamp
         self.paced = False
         """Whether appends wait for the limits of the log."""
         self.turn_over = False
@@ -218,7 +222,7 @@ class Intake:
             self._admission_term = now.term
             for item in self.waiting:
                 item.park_until = 0
-        batch = _Batch(now.next_lsn, now.last_index)
+        batch = _Batch(now.next_lsn, now.last_index, self._stamp)
         parked: list[Waiting] = []
         kept: list[Waiting] = []
         self.paced, limited = False, self._pace.limited
@@ -446,9 +450,10 @@ def _over_limit(wait_s: float) -> Busy:
 class _Batch:
     """Entries being put together in one drain."""
 
-    def __init__(self, next_lsn: Lsn, last_index: Index) -> None:
+    def __init__(self, next_lsn: Lsn, last_index: Index, stamp: Callable[[], int]) -> None:
         self.next_lsn = next_lsn
         self._last_index = last_index
+        self._stamp = stamp
         self.proposals: list[Proposal] = []
         self.items: list[list[Pending]] = []
         self.first_lsns: list[Lsn] = []
@@ -476,9 +481,8 @@ class _Batch:
     def close_entry(self) -> None:
         if not self._blocks:
             return
-        self.proposals.append(
-            Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, encode_blocks(self._blocks))
-        )
+        payload = encode_blocks(self._blocks, self._stamp())
+        self.proposals.append(Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, payload))
         self.items.append(self._pendings)
         self.first_lsns.append(self._entry_lsn)
         self._entry_lsn = self.next_lsn

@@ -14,6 +14,7 @@ in between, and the state machine forgets the gaps below it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 from logservice_wire.errors import (
     BeyondTail,
@@ -25,7 +26,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.entry import Entry, EntryKind
-from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, decode_blocks
+from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, append_time_of, decode_blocks
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
@@ -33,6 +34,8 @@ from logservice.nodehost.disks.fetching import run_fetch
 from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
 from logservice.value import value
+
+T = TypeVar("T")
 
 _ENTRIES_AT_ONCE = 1024
 """Entries asked for in one read; even of a log of small blocks that is a megabyte."""
@@ -47,7 +50,7 @@ class LogRun:
     """`record_count` LSNs from `first_lsn` on. `gap` is None for a block, else why there is none.
 
     `first_lsn` may lie below the LSN that was asked for, when that one is inside the block: blocks
-    are opaque.
+    are opaque. `append_time_us`: that of its entry; 0 for none.
     """
 
     first_lsn: Lsn
@@ -55,6 +58,7 @@ class LogRun:
     term: Term
     block: bytes | memoryview
     gap: Reason | None = None
+    append_time_us: int = 0
 
 
 @value
@@ -77,19 +81,27 @@ async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     without records, or a witness), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on
     disk does not verify), NotReady (the replica stopped).
     """
-    steps = _reading(replica, lsn, max_bytes)
+    return await run_steps(replica, _reading(replica, lsn, max_bytes))
+
+
+def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+    """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
+    return run_steps_here(replica, _reading(replica, lsn, max_bytes))
+
+
+async def run_steps(replica: Replica, steps: Generator[Fetch, None, T]) -> T:
+    """What `steps` returns; the read executor runs the fetches that it yields."""
     log, executor = replica.log, replica.directory.read_executor
     try:
         while True:
             await run_fetch(executor, log, next(steps))
     except StopIteration as finished:
-        found: LogSlice = finished.value
+        found: T = finished.value
         return found
 
 
-def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
-    """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
-    steps = _reading(replica, lsn, max_bytes)
+def run_steps_here(replica: Replica, steps: Generator[Fetch, None, T]) -> T:
+    """`run_steps` by a caller that may wait for the disk itself."""
     log = replica.log
     try:
         while True:
@@ -99,7 +111,7 @@ def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
             finally:
                 log.end_fetch(fetch)
     except StopIteration as finished:
-        found: LogSlice = finished.value
+        found: T = finished.value
         return found
 
 
@@ -195,10 +207,11 @@ def _runs(rsm: LogRsm, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
             # The state machine refused the entry as a whole: its blocks do not add up.
             yield LogRun(lsn, entry.record_count, entry.term, b"", Reason.CORRUPT_BLOCK)
             continue
+        append_time_us = append_time_of(entry.payload)
         for envelope in decode_blocks(entry.payload):
             gap = gaps.get(lsn)
             block = b"" if gap is not None else envelope.block
-            yield LogRun(lsn, envelope.record_count, entry.term, block, gap)
+            yield LogRun(lsn, envelope.record_count, entry.term, block, gap, append_time_us)
             lsn = Lsn(lsn + envelope.record_count)
 
 

@@ -69,6 +69,7 @@ from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.listeners import HostEvent, LogCompacted, SnapshotRecovered
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.applying import Applying
 from logservice.nodehost.replica.hold_times import HoldTimes
 from logservice.nodehost.replica.intake import Intake
@@ -95,6 +96,7 @@ from logservice.service_hold import is_service_hold
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 from logservice.value import value
+from logservice.versions import KnownVersion
 
 _BREAKS: Final = (InvariantViolation, Exception)
 """A core and a state machine do not raise, so whatever they raise is a broken invariant."""
@@ -139,6 +141,8 @@ class ReplicaHost(Protocol):
     clock: Clock
     limits: LimitTable
     """What logs may take of their stores."""
+    cluster_version: KnownVersion
+    """The cluster version as this store may use it."""
 
     def tell(self, event: HostEvent) -> None:
         """Something has happened; see `listeners`."""
@@ -250,11 +254,15 @@ class Replica:
         self._quiesced_info: ReplicaInfo | None = None
 
     def _make_intake(self, origin: int) -> Intake:
+        host = self._host
         return Intake(
             self.raft,
             self.admission,
             self.book,
             self.pace,
+            AppendTime(self.log_rsm, host.clock, host.cluster_version).stamp
+            if self.log_rsm is not None
+            else lambda: 0,
             origin=origin,
             count_max=self._options.pending_proposals_max,
             bytes_max=self._options.pending_proposal_bytes_max,

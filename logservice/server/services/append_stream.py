@@ -198,6 +198,7 @@ class AppendStream:
                 lsn=applied.lsn,
                 record_count=applied.count,
                 duplicate=applied.duplicate,
+                append_time_us=applied.value,
             )
             acked_lsn = max(acked_lsn, applied.lsn + applied.count - 1)
         response.position.CopyFrom(self._position(acked_lsn))

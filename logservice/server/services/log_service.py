@@ -191,6 +191,7 @@ class LogService(log_pb2_grpc.LogServicer):
             lsn=applied.lsn,
             record_count=applied.count,
             duplicate=applied.duplicate,
+            append_time_us=applied.value,
         )
 
     @handler
@@ -234,6 +235,13 @@ class LogService(log_pb2_grpc.LogServicer):
     async def Follow(self, request: log_pb2.FollowRequest, context: Context) -> None:
         """Blocks until a stop condition; see `server.services.reading`."""
         await reading.follow(self.store, request, context)
+
+    @handler
+    async def LsnAtTime(
+        self, request: log_pb2.LsnAtTimeRequest, context: Context
+    ) -> log_pb2.LsnAtTimeResponse:
+        """Where to begin; see `server.services.reading`."""
+        return await reading.lsn_at_time(self.store, request, context)
 
     @handler
     async def CloseShard(

@@ -1,4 +1,4 @@
-"""reading: Read and Follow.
+"""reading: Read, Follow, and the LSN at a time.
 
 Theory of operation. Both return applied entries only, as runs of LSNs: blocks byte for byte as they
 were appended, or typed gaps, so that a reader is told about every LSN (G3). A linearizable call
@@ -8,6 +8,10 @@ until this replica has applied it, and then reads locally. A stale call reads wh
 Follow goes on until a stop condition. Blocks are opaque and never cut, so a stop condition that
 lies inside a block lets that block through; `next_lsn` of the last message says where to go on. A
 Follow ends at the end of a closed log; its last message names that end.
+
+A Follow that begins at an append time finds the LSN first, as LsnAtTime does, and passes over what
+was appended earlier. If records that were truncated may have been meant, and the request's own LSN
+does not exclude them, it is refused with TRUNCATED (G4).
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from logservice_wire.block import HEADER_BYTES
-from logservice_wire.errors import InvalidArgument, Reason
+from logservice_wire.errors import InvalidArgument, Reason, Truncated
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.ids import Lsn, ShardId
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.replica.log_reading import LogRun, LogSlice
+from logservice.nodehost.replica.time_search import FoundTime
 from logservice.server.edge.answers import until_gone
 from logservice.server.edge.call import Context, in_time, timeout_s
 from logservice.server.services.context import StoreContext, log_shard, readable_lsn
@@ -74,6 +79,35 @@ async def read(
     return response
 
 
+async def lsn_at_time(
+    store: StoreContext, request: log_pb2.LsnAtTimeRequest, context: Context
+) -> log_pb2.LsnAtTimeResponse:
+    """One LsnAtTime. Raises InvalidArgument, Busy (`answers`), and what `read_index` raises."""
+    shard = log_shard(request.shard_id)
+    if request.stale:
+        await check_lineage(store, shard, request.lineage, context, stale=True)
+    else:
+        with in_time(context, store.limits, store.host.expire, shard) as limit_s:
+            await store.host.read_index(shard, limit_s)
+        check_confirmed(store, shard, request.lineage)
+    wait_s = min(timeout_s(context, store.limits), bounds.ANSWER_WAIT_S)
+    found = await _search(store, shard, request.append_time_us, wait_s)
+    position = store.position(shard)
+    position.first_lsn, position.applied_lsn = found.first_lsn, found.applied_lsn
+    return log_pb2.LsnAtTimeResponse(position=position, lsn=found.lsn, truncated=found.truncated)
+
+
+async def _search(
+    store: StoreContext, shard: ShardId, append_time_us: int, wait_s: float
+) -> FoundTime:
+    """Entries are read one at a time, and count as answers do."""
+    taken = await store.answers.take(bounds.ENTRY_PAYLOAD_BYTES_MAX, wait_s)
+    try:
+        return await store.host.lsn_at_time(shard, append_time_us)
+    finally:
+        taken.give_back()
+
+
 async def follow(store: StoreContext, request: log_pb2.FollowRequest, context: Context) -> None:
     """One Follow: writes messages until a stop condition holds or the caller goes away."""
     await _Follow(store, request, context).run()
@@ -97,6 +131,7 @@ class _Follow:
         self._told_lsn = self._start
         self._told_end = Lsn(0)
         self._until_lsn: int = request.until_lsn
+        self._begun = not request.from_append_time_us
         self._bytes = 0
         self._records = 0
 
@@ -106,6 +141,8 @@ class _Follow:
         with in_time(self._context, self._store.limits, self._host.expire, self._shard) as limit_s:
             await self._host.read_index(self._shard, limit_s)
         check_confirmed(self._store, self._shard, self._request.lineage)
+        if not self._begun:
+            await self._begin_at_time()
         if self._request.until_tail:
             tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
             self._until_lsn = min(self._until_lsn or tail, tail)
@@ -117,6 +154,16 @@ class _Follow:
                 return
             if finished is None:
                 await self._host.replicas.running[self._shard].wait_lsn(self._next_lsn, _WAIT_S)
+
+    async def _begin_at_time(self) -> None:
+        """Begin at the append time, if that is above the request's LSN."""
+        wanted = self._request.from_append_time_us
+        found = await _search(self._store, self._shard, wanted, bounds.ANSWER_WAIT_S)
+        if found.truncated and self._start < found.first_lsn:
+            raise Truncated(
+                "records at that time may have been truncated", first_lsn=found.first_lsn
+            )
+        self._next_lsn = self._start = Lsn(max(self._start, found.lsn))
 
     async def _send_next(self) -> bool | None:
         """Send one message; returns whether a stop condition holds behind it, None at the tail."""
@@ -154,8 +201,13 @@ class _Follow:
             written_us = _written_us(run.block) if run.gap is None else None
             if written_us is not None and 0 < request.until_timestamp_us <= written_us:
                 return runs, True
+            appended_us = run.append_time_us
+            if 0 < request.until_append_time_us <= appended_us:
+                return runs, True
+            self._begun = self._begun or appended_us >= request.from_append_time_us
             after = run.first_lsn + run.record_count
-            if written_us is None or written_us >= request.from_timestamp_us:
+            late_enough = written_us is None or written_us >= request.from_timestamp_us
+            if self._begun and late_enough:
                 runs.append(run)
                 self._bytes += len(run.block)
                 self._records += after - max(run.first_lsn, self._next_lsn)
@@ -203,5 +255,6 @@ def _response(
             block=b"" if run.gap is not None else bytes(run.block),
             gap=log_pb2.GAP_REASON_NONE if run.gap is None else _GAP_REASONS[run.gap],
             term=run.term,
+            append_time_us=run.append_time_us,
         )
     return response

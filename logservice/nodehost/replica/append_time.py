@@ -1,0 +1,49 @@
+"""AppendTime: when the leader says that an entry was appended.
+
+Theory of operation. The leader stamps every block entry when it puts it together. The stamp stands
+in the entry's envelope, never in the client's block, so every replica, every reader and every
+repeated ack knows the same one. It is what the store's clock says, and at least one microsecond
+above the newest stamp in the log: that of the state machine, or the leader's own newest one, which
+may not be applied yet. A leader stamps nothing before its term's first entry is applied
+(`intake`), so what earlier leaders stamped is in the state machine by then. The state machine
+refuses what does not grow (INV-TIME-1 of `rsm.state`).
+
+INV-TIME-2: a leader's stamps grow strictly, whatever its clock does, over leader changes, restarts
+and snapshots.
+
+Stamps begin at cluster version 2, because an older program takes a stamped entry for a corrupt one.
+A leader that has not learned of the raise yet stamps, too, when the log has a stamp: the log itself
+says then that the cluster was raised, and an entry without one would be refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logservice.bounds import APPEND_TIME_US_MAX
+from logservice.clock import Clock
+from logservice.rsm.log_rsm import LogRsm
+from logservice.versions import KnownVersion
+
+_SINCE: Final = 2
+"""The first cluster version that stamps."""
+
+
+class AppendTime:
+    """The stamps of one log's leader."""
+
+    __slots__ = ("_clock", "_last_us", "_rsm", "_version")
+
+    def __init__(self, rsm: LogRsm, clock: Clock, version: KnownVersion) -> None:
+        self._rsm = rsm
+        self._clock = clock
+        self._version = version
+        self._last_us = 0
+
+    def stamp(self) -> int:
+        """The append time of the next block entry, in microseconds since 1970; 0 for none."""
+        last_us = max(self._rsm.state.append_time_us, self._last_us)
+        if not last_us and self._version.value < _SINCE:
+            return 0
+        self._last_us = max(min(self._clock.wall_us(), APPEND_TIME_US_MAX), last_us + 1)
+        return self._last_us
