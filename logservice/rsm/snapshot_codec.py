@@ -200,7 +200,8 @@ class _Reader:
         history = self._lineage(next_lsn) if newer else lineage.FIRST
         (append_time_us,) = self._take(_TIME) if newer else (0,)
         end = closed_lsn if closed_index else next_lsn
-        _check(closed_index <= applied and (closed_index > 0 or closed_lsn == 0), "Close")
+        _check(closed_index <= applied, "index of the Close")
+        _check(closed_index > 0 or closed_lsn == 0, "an end without a Close")
         _check(append_time_us < 2**63, "append time")
         _check(truncated <= requested < end <= next_lsn, "truncation LSN")
         _check(1 <= timestamp <= TIMESTAMP_MAX, "timestamp")

@@ -139,7 +139,8 @@ def test_a_newer_state_that_says_nothing_new_is_refused() -> None:
     append_at(shard, 7)
     state = shard.rsm.state
     newer = bytearray(encode_state(state))
-    at = snapshot_codec._PREFIX.size + snapshot_codec._HEAD.size + snapshot_codec._CLOSED.size
+    before = (snapshot_codec._PREFIX, snapshot_codec._HEAD, snapshot_codec._CLOSED)
+    at = sum(one.size for one in (*before, snapshot_codec._LINEAGE))
     newer[at : at + 8] = bytes(8)
     body = bytes(newer[snapshot_codec._PREFIX.size :])
     struct.pack_into("<I", newer, 8, snapshot_codec.crc32(body))
