@@ -84,6 +84,7 @@ class Store:
     up: bool = True
     sequence: int = 0
     base: int = 0
+    stores_index: int = 0
     copies: dict[ShardId, Copy] = field(default_factory=dict)
     changed: set[ShardId] = field(default_factory=set)
     gone: set[ShardId] = field(default_factory=set)
@@ -226,6 +227,7 @@ class World:
             ),
             gone=() if full else tuple(sorted(store.gone)),
             results=tuple(store.results),
+            stores_index=store.stores_index if self.version > 1 else 0,
         )
         what = "heartbeat full" if full or self.busy else "heartbeat"
         reply = replies.decode(self.propose(what, beat))
@@ -233,6 +235,7 @@ class World:
         store.changed = {one for one in store.changed if self._copying(one)}
         store.gone.clear()
         store.base = 0 if reply.need_full else store.sequence
+        store.stores_index = reply.stores_index
         for deleted in reply.deleted:
             self._drop(store, deleted)
             if not any(deleted in one.copies for one in self.stores.values() if one.up):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from logservice import bounds
 from logservice.hakeeper.commands import proposals, verbs
 from logservice.hakeeper.commands.cluster_events import ClusterEvent, EventKind, EventPage
+from logservice.hakeeper.spoken import spoken
 from logservice.hakeeper.state import Operator, State
 from logservice.ids import Lsn, ReplicaId, ShardId
 from logservice.invariants import invariant
@@ -40,7 +41,7 @@ class Mark(NamedTuple):
 
     phase: str
     version: int
-    settings: str
+    settings: tuple[object, ...]
 
 
 def tell(
@@ -128,9 +129,30 @@ def mark(state: State) -> Mark:
     return Mark(
         state.phase.value,
         state.cluster_version,
-        f"store timeout {state.store_timeout_ticks} ticks, {state.default_replicas} replicas,"
-        f" stores join {state.joining.value}",
+        (
+            state.store_timeout_ticks,
+            state.default_replicas,
+            state.joining,
+            state.balance.replicas,
+            state.balance.leaders,
+            state.replace_stuck,
+        ),
     )
+
+
+def _settings_text(state: State) -> str:
+    """The settings in force, for people, in the words of `logctl cluster settings`."""
+    return (
+        f"store timeout {spoken(state.store_timeout_ticks)}, {state.default_replicas} replicas,"
+        f" stores join {state.joining.value}, replica balance {state.balance.replicas.value},"
+        f" leader balance {state.balance.leaders.value},"
+        f" replace stuck {'on' if state.replace_stuck else 'off'}"
+    )
+
+
+def _why(text: str, reason: str) -> str:
+    """What was asked for, and the reason that was given, if one was."""
+    return f"{text}: {reason}" if reason else text
 
 
 def tell_outcome(
@@ -143,7 +165,7 @@ def tell_outcome(
     if after.phase != before.phase:
         tell(state, EventKind.PHASE, text=after.phase)
     if after.settings != before.settings:
-        tell(state, EventKind.SETTINGS, text=after.settings)
+        tell(state, EventKind.SETTINGS, text=_settings_text(state))
     if not isinstance(outcome, Applied) or outcome.duplicate:
         return
     if isinstance(proposal, proposals.CreateShard):
@@ -158,14 +180,21 @@ def tell_outcome(
         text = f"{proposal.mode.value} {proposal.reason}".rstrip()
         tell(state, EventKind.VERB, store=proposal.store, text=text)
     elif isinstance(proposal, verbs.SetRepair):
-        text = f"repair off for {proposal.off_ticks} ticks" if proposal.off_ticks else "repair on"
+        off = _why(f"repair off for {spoken(proposal.off_ticks)}", proposal.reason)
+        text = off if proposal.off_ticks else "repair on"
         tell(state, EventKind.VERB, store=proposal.store, text=text)
     elif isinstance(proposal, verbs.WishReplica):
         text = f"wish {outcome.value}: {proposal.errand.value} {proposal.source}".rstrip()
         tell(state, EventKind.VERB, shard=proposal.shard, store=proposal.target, text=text)
     elif isinstance(proposal, verbs.SetLeader):
-        text = f"leader stays for {proposal.ticks} ticks" if proposal.ticks else "leader is free"
+        stays = _why(f"leader stays for {spoken(proposal.ticks)}", proposal.reason)
+        text = stays if proposal.ticks else "leader is free"
         tell(state, EventKind.VERB, shard=proposal.shard, store=proposal.store, text=text)
+    elif isinstance(proposal, verbs.Rebalance):
+        named = (("replicas", proposal.replicas), ("leaders", proposal.leaders))
+        what = " and ".join(name for name, wished in named if wished)
+        ended = " is ended" if proposal.stop else ""
+        tell(state, EventKind.VERB, text=f"rebalance of {what}{ended}")
     elif isinstance(proposal, verbs.CancelWish):
         tell(state, EventKind.VERB, text=f"wish {proposal.wish} is withdrawn")
     elif isinstance(proposal, verbs.CancelOperator):

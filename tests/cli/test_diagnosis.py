@@ -465,6 +465,19 @@ def test_sizes(number: int, text: str) -> None:
     assert size(number) == text
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told"), [("", False), ("a", False), ("eu", False), ("eu/a", False), ("z9", True)]
+)
+def test_a_leaders_zone_that_no_store_is_in_is_a_notice(wanted: str, *, told: bool) -> None:
+    seen = with_store(1, zone="eu/a")
+    shards = (seen.shards[0], changed(seen.shards[1], leader_zone=wanted))
+    found = findings(changed(seen, shards=shards))
+    assert [one.code for one in found] == ["leader_zone"] * told
+    if told:
+        assert "Shard 1 should be led in zone z9, and no store is there" in found[0].what
+        assert "the zones are: eu/a" in found[0].what
+
+
 def test_a_configuration_that_names_other_settings_is_a_notice() -> None:
     said = {"hakeeper.joining": "automatic", "hakeeper.store_timeout_s": "300"}
     settings = {"hakeeper.joining": "automatic", "hakeeper.store_timeout_s": "60"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
+from logservice_wire.v1 import hakeeper_pb2
 
+from logservice.cli.ctl import cluster
 from logservice.cli.logctl import logctl
 
 
@@ -51,3 +54,13 @@ def test_a_name_of_digits_would_be_taken_for_an_id(words: list[str]) -> None:
     asked = CliRunner().invoke(logctl, ["shard", *words, "--name", "8"])
     assert asked.exit_code == 2
     assert "digits alone would be taken for an id" in asked.output
+
+
+def test_the_labels_beside_the_zone_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = hakeeper_pb2.StoreInfo(store_id="s1", zone="eu/a")
+    store.labels.update({"zone": "a", "region": "eu", "rack": "7", "disk": "nvme"})
+    state = hakeeper_pb2.ClusterState(cluster_id="c", stores=[store])
+    monkeypatch.setattr(cluster, "state_of", lambda _session: state)
+    asked = CliRunner().invoke(logctl, ["--endpoints", "h:1", "stores", "-o", "json"])
+    (row,) = json.loads(asked.output)
+    assert (row["zone"], row["labels"]) == ("eu/a", {"disk": "nvme", "rack": "7"})

@@ -7,7 +7,14 @@ from logservice.hakeeper import feed
 from logservice.hakeeper.answers.queries import GetEvents, decode_answer, encode_answer
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.cluster_events import ClusterEvent, EventKind, EventPage
-from logservice.hakeeper.commands.verbs import ChangeSettings, SetStoreMode, StoreMode
+from logservice.hakeeper.commands.verbs import (
+    ChangeSettings,
+    Rebalance,
+    SetLeader,
+    SetRepair,
+    SetStoreMode,
+    StoreMode,
+)
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import State
 from logservice.ids import Lsn, ShardId
@@ -87,6 +94,43 @@ def test_a_verb_that_changes_nothing_is_not_told() -> None:
     assert isinstance(model.propose(ChangeSettings(store_timeout_ticks=200)), Applied)
     told = [(one.kind, one.store) for one in events(model, before)]
     assert told == [(EventKind.VERB, names[0]), (EventKind.SETTINGS, "")]
+
+
+def test_every_setting_and_every_verb_is_told_in_words() -> None:
+    model = running()
+    before = model.rsm.state.feed.last
+    for asked in (
+        ChangeSettings(store_timeout_ticks=200),
+        ChangeSettings(replica_balance="on"),
+        ChangeSettings(leader_balance="off"),
+        ChangeSettings(replace_stuck="off"),
+        ChangeSettings(replace_stuck="off"),
+        Rebalance(replicas=True, leaders=False),
+        Rebalance(replicas=True, leaders=False, stop=True),
+        SetRepair("", 36_000, "a new switch"),
+        SetRepair("", 0),
+        SetLeader(ShardId(1), 9_000, "", "a measurement"),
+        SetLeader(ShardId(1), 0),
+    ):
+        assert isinstance(model.propose(asked), Applied), asked
+    told = [
+        one.text
+        for one in events(model, before)
+        if one.kind in (EventKind.SETTINGS, EventKind.VERB)
+    ]
+    replicas = "store timeout 20 s, 3 replicas, stores join automatic, replica balance"
+    assert told == [
+        f"{replicas} manual, leader balance on, replace stuck on",
+        f"{replicas} on, leader balance on, replace stuck on",
+        f"{replicas} on, leader balance off, replace stuck on",
+        f"{replicas} on, leader balance off, replace stuck off",
+        "rebalance of replicas",
+        "rebalance of replicas is ended",
+        "repair off for 60 min: a new switch",
+        "repair on",
+        "leader stays for 15 min: a measurement",
+        "leader is free",
+    ]
 
 
 def test_logs_are_told_as_they_come_and_go() -> None:

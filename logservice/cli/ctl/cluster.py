@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 from logservice_client.endpoints import check_address
 from logservice_wire.errors import InvalidArgument, LogServiceError
@@ -61,6 +63,11 @@ def shards(session: Session, form: str) -> int:
     return exit_codes.OK
 
 
+def _free_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """What the configuration says beside the zone, which has a column of its own."""
+    return {name: labels[name] for name in sorted(labels) if name not in ("region", "zone")}
+
+
 @click.command("list")
 @output_option
 @pass_session
@@ -79,6 +86,7 @@ def stores(session: Session, form: str) -> int:
             "ticks_since_heartbeat": found.ticks_since_heartbeat,
             "host": found.host,
             "zone": found.zone or None,
+            "labels": _free_labels(found.labels),
             "client": found.client_address,
             "peer": found.peer_address,
             "mode": "empty" if found.empty else found.mode,

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from logservice import bounds
 from logservice.cli.ctl.outside_view import OutsideView
+from logservice.hakeeper.stores.zones import is_in
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
 
@@ -89,6 +90,7 @@ def diagnose(seen: OutsideView) -> list[Finding]:
         *_standstill(report),
         *_lag(report),
         *_differences(report),
+        *_homeless(report),
     ]
     return sorted(found, key=lambda finding: finding.severity)
 
@@ -664,6 +666,32 @@ def _configured(report: ClusterReport, answering: Sequence[StoreRow]) -> Iterato
                 "Configuration files name it for the first start only: the cluster's value counts.",
                 "Bring the files up to date, or change the cluster: `logctl cluster set`.",
             )
+
+
+def _homeless(report: ClusterReport) -> Iterator[Finding]:
+    """Zones that logs want their leaders in and that no store names: a slip, or a zone that ended.
+
+    While labels are being given out no store may name one, so nothing is refused for it.
+    """
+    if report.cluster.hakeeper_error:
+        return
+    known = {store.zone for store in report.stores}
+    nowhere: dict[str, list[ShardRow]] = {}
+    for shard in report.shards:
+        home = shard.leader_zone
+        if home and not any(is_in(zone, home) for zone in known):
+            nowhere.setdefault(home, []).append(shard)
+    zones = _listed(sorted(known - {""}), ", ") or "none"
+    for home, shards in sorted(nowhere.items()):
+        yield Finding(
+            Severity.NOTICE,
+            "leader_zone",
+            f"{_shards(shards)} should be led in zone {home}, and no store is there;"
+            f" the zones are: {zones}.",
+            "Leaders go wherever leaders are fewest.",
+            "Name another zone, or '' for anywhere: `logctl shard set SHARD --leader-zone ZONE`.",
+            "zones.md",
+        )
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ each tick would raise another one; so what is left is added when somebody looks.
 
 from __future__ import annotations
 
-from logservice import bounds
 from logservice.hakeeper.commands.verbs import Errand, StoreMode
+from logservice.hakeeper.spoken import spoken
 from logservice.hakeeper.state import LeaderWish, ShardState, State, Wish
 from logservice.ids import ShardId, StoreId
 
@@ -81,8 +81,4 @@ def flags(state: State) -> dict[str, str]:
 
 def left(state: State, until: int) -> str:
     """How long it is until that tick, for people; never less than it is."""
-    seconds = -(-max(0, until - state.tick) // bounds.HAKEEPER_TICKS_PER_S)
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{-(-seconds // size)} {unit}"
-    return f"{seconds} s"
+    return spoken(until - state.tick)

@@ -130,7 +130,7 @@ class ShardRow(Struct, frozen=True, kw_only=True):
     that its leader holds it to, 0 for none; appends_delayed: those that waited or were refused for
     them since the leader's store started. weight: its share of a disk that more logs want, 0 when
     unknown. `learners`: how many are wanted that stay such, by zone; an empty one is
-    anywhere.
+    anywhere. `leader_zone`: where the leader should be, empty for anywhere.
     """
 
     shard: int
@@ -162,6 +162,7 @@ class ShardRow(Struct, frozen=True, kw_only=True):
     appends_delayed: int = 0
     learners: dict[str, int] = {}
     weight: int = 0
+    leader_zone: str = ""
 
     @property
     def live_voters(self) -> int:
@@ -543,6 +544,7 @@ def _shard(
         end_lsn=view.end_lsn if view is not None else 0,
         learners=dict(view.learners) if view is not None else {},
         weight=view.weight if view is not None else 0,
+        leader_zone=view.leader_zone if view is not None else "",
     )
 
 
