@@ -16,6 +16,7 @@ import pytest
 
 from logservice.bounds import LOGDB_SEGMENT_ENDS_MAX
 from logservice.ids import ReplicaId, ShardId
+from logservice.logdb import segment_writer
 from logservice.logdb.format.commit_group import GroupPosition
 from logservice.logdb.format.durable_mark import MARK_BYTES
 from logservice.logdb.format.record import RecordKind, SegmentEnds
@@ -26,6 +27,7 @@ from logservice.logdb.io.survey import PAGE_BYTES, Survey
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.recovery import offline
 from logservice.logdb.recovery.segment_ends import ends_run, known_ends
+from logservice.logdb.segment_writer import SegmentWriter
 from logservice.logdb.space.disk_space import OutOfDescriptors, OutOfSpace
 from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
 
@@ -277,6 +279,20 @@ def collected(cluster_version: int) -> tuple[World, str, int, int]:
     return world, path, start, end
 
 
+def test_the_tester_notices_what_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark beside its group, or no record of ends: then the damage above costs entries."""
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentWriter, "mark", lambda _: None)
+        world, start, end = marked(2, 10)
+        overwrite(world, world.segments()[0], start, end + 200)
+        assert forgets(world.without_index().open(), 1, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(segment_writer, "ends_run", lambda _: ends_run({}))
+        world, path, start, end = collected(2)
+        overwrite(world, path, start, end)
+        assert forgets(world.without_index().open(), 1, 3)
+
+
 @pytest.mark.parametrize("cluster_version", [1, 2])
 def test_the_last_group_of_a_segment_whose_successor_was_collected(cluster_version: int) -> None:
     """Its header, its directory and all its records are lost, and so is the derived index."""
@@ -450,7 +466,7 @@ def test_a_wrong_header_lets_garbage_collection_delete_a_living_log(
     files = SegmentFiles(world.memory, "/data/segments", 77)
     scans = [files.path(one) for one in files.ids()]
     for path in scans:
-        for place in range(0, 64 + 80 + 32 + 80, 4):
+        for place in range(0, 64 + 80 + 32 + 80, 12):
             hurt = world.copy() if index else replace(world.without_index(), kv=MemoryKvEngine())
             hurt.memory.flip(path, place, 0x55)
             db = hurt.open()

@@ -221,7 +221,10 @@ def recover(
             if run.write_sequence >= position.next_write_sequence:
                 runs.setdefault((run.shard, run.replica), []).append(run)
         for bad in group.damaged:
-            if bad.row.write_sequence >= position.next_write_sequence:
+            if (bad.row.shard, bad.row.replica) == NOBODY:
+                what = "lost where older segments end"
+                damages.append(Damage(bad.segment, bad.offset, what, harmless=True))
+            elif bad.row.write_sequence >= position.next_write_sequence:
                 damaged.setdefault((bad.row.shard, bad.row.replica), []).append(bad)
     for scan in scans:
         for group in scan.groups():
@@ -229,11 +232,6 @@ def recover(
                 entries = len(run.columns) if run.columns is not None else 0
                 top = run.write_sequence + len(run.metas) + entries
                 next_sequence = max(next_sequence, top)
-            damages += [
-                Damage(bad.segment, bad.offset, "where older segments end", harmless=True)
-                for bad in group.damaged
-                if (bad.row.shard, bad.row.replica) == NOBODY
-            ]
             for bad in group.damaged:
                 next_sequence = max(next_sequence, bad.row.write_sequence + bad.row.record_count)
     for key in runs.keys() | damaged.keys():
