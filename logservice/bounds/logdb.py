@@ -114,6 +114,10 @@ DURABLE_MARK_MS: Final = 200
 """A store that wrote nothing for so long says on disk that its newest commit group was durable;
 until then damage to that one group looks like a torn write (G6's stated window)."""
 
+LOGDB_SEGMENT_ENDS_MAX: Final = 65_536
+"""So many older segments the first group of a segment names at most, 24 bytes each. 4 TiB of whole
+segments; beyond that the oldest are not named."""
+
 DISK_SPARE_DESCRIPTORS: Final = 8
 """Descriptors that log storage can fall back on: a segment and its directory are opened at a time,
 and others may snatch what is freed."""

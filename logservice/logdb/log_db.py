@@ -25,7 +25,7 @@ work at the same time:
 - INV-LOGDB-3: an update of nothing but a commit index needs no sync of its own; it waits for a
   group that does (`Planner`).
 
-Files: ``segments/``, ``index/`` (derived), ``BALLAST``.
+Files: ``segments/``, ``index/`` (derived), ``BALLAST``, ``MARK`` (`mark_file`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine
+from logservice.logdb.io.mark_file import MarkFile, read_mark
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
@@ -111,6 +112,7 @@ class LogDb:
         recovered: Recovered,
         options: LogDbOptions,
         clock: Clock,
+        identity: DataDirectory,
     ) -> None:
         """Use `LogDb.open`."""
         self.directory = directory
@@ -121,8 +123,18 @@ class LogDb:
         self._space = space
         self._owed: CheckpointBatch | None = None
         self._options = options
-        self._writer = SegmentWriter(files, space, recovered.position, options.segment_bytes, clock)
-        self._writer.unmarked = recovered.unmarked
+        files.ends.update((one, at) for one, at in recovered.ends.items() if one in files.sizes)
+        self._writer = SegmentWriter(
+            files,
+            space,
+            recovered.position,
+            options.segment_bytes,
+            clock,
+            identity,
+            MarkFile(files.vfs, directory, files.incarnation),
+        )
+        # A mark in a file may be in the page cache alone.
+        self._writer.unmarked = recovered.unmarked or self._writer.mark() is not None
         self._states = recovered.states
         self._usage = SegmentUsage()
         for state in self._states.values():
@@ -184,7 +196,8 @@ class LogDb:
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, INDEX_NAME)
         cache_bytes = options.column_cache_bytes
-        opened, columns, recovered = open_and_recover(identity, files, kv, index, cache_bytes)
+        mark = read_mark(vfs, directory, identity.incarnation)
+        opened, columns, recovered = open_and_recover(identity, files, kv, index, cache_bytes, mark)
         if recovered.report.unreadable_bytes:
             # The spares may have bad sectors, too, and such a sector cannot be written in part.
             space.spares.release()
@@ -199,6 +212,7 @@ class LogDb:
             recovered,
             options,
             clock or SystemClock(),
+            identity,
         )
         try:
             with contextlib.suppress(OutOfSpace):
@@ -373,7 +387,8 @@ class LogDb:
         self._write_through(self.begin(updates), sync=sync)
 
     def begin_mark(self) -> CommitGroup:
-        """A group that says that all before it is durable; empty when the newest group says so.
+        """A group that says that all before it is durable, in the segment or in the file of marks;
+        empty when that is said already.
 
         It is written and finished like any other group, once the store was idle for
         DURABLE_MARK_MS. If marks of damage wait, they are written instead: they, too, follow the
@@ -382,8 +397,11 @@ class LogDb:
         self._check_usable()
         if self._planner.marks:
             return self.begin(())
-        flags = FLAG_MARK if self._writer.unmarked else 0
-        return self._begin_runs([], self._next_write_sequence, flags=flags)
+        mark = self._writer.mark() if self._writer.unmarked else None
+        flags = FLAG_MARK if self._writer.unmarked and mark is None else 0
+        group = self._begin_runs([], self._next_write_sequence, flags=flags)
+        group.mark = mark
+        return group
 
     def mark_durable(self) -> None:
         """begin_mark, write and finish in one."""

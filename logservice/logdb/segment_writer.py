@@ -13,6 +13,10 @@ ballast, when the disk is full), so nothing is shared while it runs.
   placed, or the store stops. The chain that the next one is encoded with is the chain on the disk.
 - INV-WRITER-2: a new segment's name is durable (directory fsync) before its first group counts as
   written.
+
+What is written only from cluster version 2 on (`versions`) follows what the data directory says of
+itself durably: the record of ends at the start of a segment (`segment_ends`), and the durable mark
+in a file of its own (`mark_file`).
 """
 
 from __future__ import annotations
@@ -23,16 +27,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from logservice import versions
 from logservice.bounds import LOGDB_GROUP_SAMPLES, LOGDB_SMALL_SEGMENT_BYTES
 from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
-from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, RecordRun
+from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, NO_GROUP, RecordRun
+from logservice.logdb.format.durable_mark import DurableMark
 from logservice.logdb.format.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment import encode_segment_header
+from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv
+from logservice.logdb.io.mark_file import MarkFile
 from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.recovery.segment_ends import ends_run
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
 from logservice.logdb.space.stats import DURABLE_WRITE_BUCKETS_US, GROUP_BUCKETS_BYTES, Histogram
 
@@ -47,8 +56,8 @@ class CommitGroup:
     new_segment_bytes: the size of the segment to create for it; 0: the current one is used.
     checkpoint: rows of the segment that was just sealed, written after the group. retired: segments
     whose files are removed after that. cut: a sealed segment and where its last group ends; the
-    bytes behind that are given back. may_wait: the group holds nothing but commit indexes. handle:
-    the open file of the segment that it goes into.
+    bytes behind that are given back. mark: to be written into the file of marks. may_wait: the
+    group holds nothing but commit indexes. handle: the open file of the segment that it goes into.
     """
 
     encoded: EncodedGroup
@@ -61,6 +70,7 @@ class CommitGroup:
     checkpoint: CheckpointBatch | None = None
     retired: tuple[int, ...] = ()
     cut: tuple[int, int] | None = None
+    mark: DurableMark | None = None
     handle: int = -1
     written: bool = False
     write_s: float = 0.0
@@ -80,7 +90,7 @@ class CommitGroup:
     @property
     def empty(self) -> bool:
         """Nothing to write at all."""
-        return not (self.has_bytes or self.retired or self.checkpoint or self.cut)
+        return not (self.has_bytes or self.retired or self.checkpoint or self.cut or self.mark)
 
 
 class Samples:
@@ -136,8 +146,12 @@ class SegmentWriter:
         position: LogPosition,
         segment_bytes: int,
         clock: Clock,
+        identity: DataDirectory,
+        marks: MarkFile,
     ) -> None:
-        """`position` is recovery's: a segment that does not exist yet, offset 0."""
+        """`position` is recovery's: a segment that does not exist yet, offset 0. `identity` says
+        which cluster version is written for; `marks` is its file of marks.
+        """
         invariant(position.offset == 0, "INV-WRITER-1", position=position)
         self.position = position
         self.counters = Counters()
@@ -147,6 +161,8 @@ class SegmentWriter:
         self._space = space
         self._segment_bytes = segment_bytes
         self._clock = clock
+        self._identity = identity
+        self._marks = marks
         self._capacity = 0
         self._seed = 0
         self._handle = -1
@@ -189,7 +205,7 @@ class SegmentWriter:
                 )
         segment = at.segment + 1 if at.offset else at.segment
         encoded = encode_group(
-            runs,
+            [*self._ends(), *runs] if runs or flags & FLAG_MARK else runs,
             sequence=sequence,
             flags=flags,
             seed=self._files.seed(segment),
@@ -246,6 +262,10 @@ class SegmentWriter:
         if group.retired:
             self._remove(group.retired)
             self._space.restore_ballast()
+        if group.mark is not None:
+            started = self._clock.monotonic()
+            self._write_mark(group.mark)
+            group.write_s = self._clock.monotonic() - started
         group.written = True
 
     def _remove(self, segments: Sequence[int]) -> None:
@@ -277,6 +297,11 @@ class SegmentWriter:
 
     def advance(self, group: CommitGroup) -> None:
         """The group is written: the next one goes behind what of it is in a segment."""
+        counters = self.counters
+        if group.mark is not None:
+            self.unmarked = False
+            counters.durable_writes += 1
+            counters.durable_write_us.add(int(group.write_s * 1_000_000))
         if not group.has_bytes:
             return
         invariant(group.sequence == self.position.sequence + 1, "INV-GROUP-3", now=self.position)
@@ -287,11 +312,12 @@ class SegmentWriter:
             self._seed = self._files.seed(at.segment)
             self._close_handle()
             self._handle = group.handle
+            if self.position.offset:
+                self._files.ends[self.position.segment] = self.position.last
         self.position = LogPosition(
             at.segment, at.offset + encoded.size, at, group.sequence, group.next_write_sequence
         )
         self.unmarked = not group.flags & FLAG_MARK
-        counters = self.counters
         counters.groups += 1
         counters.durable_writes += 1
         counters.durable_write_us.add(int(group.write_s * 1_000_000))
@@ -302,14 +328,28 @@ class SegmentWriter:
             counters.bytes_written += encoded.size
             counters.entries_written += encoded.entries
 
+    def mark(self) -> DurableMark | None:
+        """What a durable mark would say now, if it belongs into the file of marks."""
+        if self._identity.cluster_version <= versions.FIRST or self.position.last == NO_GROUP:
+            return None
+        return DurableMark(self.position.last, self.position.sequence)
+
+    def _ends(self) -> list[RecordRun]:
+        """What the first group of a new segment begins with (INV-ENDS-1)."""
+        if self._identity.cluster_version <= versions.FIRST:
+            return []
+        at, ends = self.position, self._files.ends
+        return [ends_run({**ends, at.segment: at.last} if at.offset else ends)]
+
     def cut(self) -> None:
         """Give back what the current segment has not used; no group follows."""
         if self.position.offset:
             self._files.cut(self.position.segment, self.position.offset)
 
     def close(self) -> None:
-        """Release the current segment."""
+        """Release the current segment, and the file of marks."""
         self._close_handle()
+        self._marks.close()
 
     def _create(self, group: CommitGroup, segment: int) -> None:
         """Make the group's segment, the best that the disk has room for: a spare, a preallocated
@@ -336,6 +376,17 @@ class SegmentWriter:
         if from_ballast and self._allocate(group, path, needed):
             return
         raise OutOfSpace(f"a segment of {needed} bytes")
+
+    def _write_mark(self, mark: DurableMark) -> None:
+        try:
+            self._marks.open()
+        except OSError as error:
+            if error.errno in _WITHOUT_DESCRIPTOR:
+                raise OutOfDescriptors("the durable mark") from error
+            if error.errno == errno.ENOSPC:
+                raise OutOfSpace("the durable mark") from error
+            raise
+        self._marks.write(mark)
 
     def _take_spare(self, path: str) -> int | None:
         try:

@@ -237,6 +237,13 @@ def _draw_more(config: SimConfig, chance: random.Random) -> None:
         config.damage_interval_s = chance.choice((1.0, 2.0, 4.0))
 
 
+def make_rotten(config: SimConfig) -> None:
+    """The disk of one store rots, and more often than its process dies for other reasons."""
+    config.victim = config.victim or 1
+    config.rot, config.disk_loss, config.disk_death = True, False, False
+    config.crash_interval_s = 1.5
+
+
 def watch_leases(config: SimConfig) -> None:
     """Make a world of many readers, and of leaders that are cut off or paused.
 

@@ -90,7 +90,13 @@ def exports_in(root: str) -> ExportedSnapshots:
 def world_in(root: str, script: Script) -> World:
     """The store in `root`."""
     files = Files()
-    return World(files, LevelDbEngine(files), root, script.options)
+    return World(
+        files,
+        LevelDbEngine(files),
+        root,
+        script.options,
+        cluster_version=script.cluster_version,
+    )
 
 
 class Performer:
@@ -133,6 +139,9 @@ class Performer:
                 self._db = self._world.open()
             case Do.UPGRADE:
                 self._upgrade()
+            case Do.RAISE:
+                assert self._world.directory is not None
+                self._world.directory.raise_version(2)
             case Do.EXPORT | Do.DROP_EXPORTS:
                 self._export(step)
             case Do.KILL | Do.TEAR:

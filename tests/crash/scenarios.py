@@ -269,6 +269,50 @@ def commit_indexes(script: Script) -> None:
                 script.do(Do.RESTART if number % 8 == 3 else Do.CHECKPOINT)
 
 
+def last_groups(script: Script) -> None:
+    """Segments between others are collected, marks are written into their file, and the derived
+    index is lost: all at cluster version 2.
+    """
+    script.cluster_version = 2
+    script.commit(script.append((2, 1), 3, size=900), update(3, 1, hard=(4, 2, 0)))
+    for number in range(24):
+        found = script.plain.replica((1, 1))
+        script.commit(script.append((1, 1), 2, size=700, commit=found.last or None))
+        if number % 4 == 1:
+            script.do(Do.MARK)
+        if number % 6 == 5:
+            found = script.plain.replica((1, 1))
+            script.commit(update(1, 1, snapshot=found.commit, snapshot_term=_term(script)))
+            script.do(Do.COLLECT)
+        if number % 8 == 3:
+            script.do(Do.LOSE_INDEX)
+        if number % 8 == 6:
+            script.tear(0.5, script.append((1, 1), 3, size=200))
+            script.do(Do.MARK)
+    script.do(Do.MARK)
+    script.do(Do.KILL)
+    script.do(Do.MARK)
+
+
+def raised(script: Script) -> None:
+    """A directory of cluster version 1 is raised while its store runs: it has both forms."""
+    for number in range(20):
+        found = script.plain.replica((1, 1))
+        script.commit(
+            script.append((1, 1), 2, size=600, commit=found.last or None), script.append((2, 1), 1)
+        )
+        if number % 3 == 1:
+            script.do(Do.MARK)
+        if number == 7:
+            script.do(Do.RAISE)
+            script.do(Do.MARK)
+        if number % 5 == 4:
+            found = script.plain.replica((1, 1))
+            script.commit(update(1, 1, snapshot=found.commit, snapshot_term=_term(script)))
+            script.do(Do.COLLECT)
+            script.do((Do.KILL, Do.RESTART, Do.LOSE_INDEX)[number % 3])
+
+
 def wide(script: Script) -> None:
     """Groups have many replicas, or are larger than a segment."""
     for number in range(8):
@@ -390,6 +434,8 @@ SCENARIOS: dict[str, Callable[[Script], None]] = {
         lost_index,
         format_upgrade,
         commit_indexes,
+        last_groups,
+        raised,
         wide,
         everything,
     )

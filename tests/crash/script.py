@@ -41,6 +41,7 @@ class Do(enum.Enum):
     SYNC_FAILS = "a group whose sync fails, restarted"
     LOSE_INDEX = "derived index deleted, restarted"
     UPGRADE = "derived index of the version before, restarted"
+    RAISE = "written for cluster version 2 from now on"
     EXPORT = "snapshot exported"
     DROP_EXPORTS = "exports dropped up to an index"
 
@@ -71,11 +72,12 @@ class Script:
     """Collects steps. `plain` is the state after them, from which the next one is built.
 
     pipelined: a commit that follows another is begun while that one is at the disk, where that is
-    allowed.
+    allowed. cluster_version: what the data directory is written for from the start on.
     """
 
     options: LogDbOptions = OPTIONS
     pipelined: bool = False
+    cluster_version: int = 1
     plain: PlainStore = field(default_factory=PlainStore)
     steps: list[Step] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)

@@ -30,12 +30,20 @@ from logservice.ids import (
 from logservice.lineage import Lineage
 from logservice.logdb.checkpoint import checkpoint
 from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, LogPosition
-from logservice.logdb.format import commit_group, record, segment
+from logservice.logdb.format import commit_group, durable_mark, record, segment
 from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.commit_group import FLAG_MARK, GroupPosition, RecordRun
+from logservice.logdb.format.durable_mark import DurableMark, decode_mark, encode_mark
 from logservice.logdb.format.fault import REPAIRED, Fault
 from logservice.logdb.format.group_encoder import encode_group, encode_runs
-from logservice.logdb.format.record import Installed, Meta, RecordCorrupt, RecordKind, segment_seed
+from logservice.logdb.format.record import (
+    Installed,
+    Meta,
+    RecordCorrupt,
+    RecordKind,
+    SegmentEnds,
+    segment_seed,
+)
 from logservice.logdb.format.segment import SegmentVersionError
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
 from logservice.logdb.index.replica_state import Cut, Origin, ReplicaState
@@ -125,6 +133,7 @@ _METAS = {
     "faulty": Meta(RecordKind.FAULTY, 7, Fault("bit rot", Index(3), Index(9))),
     "repaired": Meta(RecordKind.FAULTY, 8, REPAIRED),
 }
+_ENDS = SegmentEnds(((1, 4096, 0xFEEDBEEF), (4, 64, 0)))
 
 _PREVIOUS = GroupPosition(1, 64, 0xFEEDBEEF)
 
@@ -442,8 +451,31 @@ RECORD = Format(
     samples=(
         Sample("entry", ENTRY, _encode_entry, _decode_entry),
         *(Sample(name, meta, _encode_meta, _decode_meta) for name, meta in _METAS.items()),
+        Sample(
+            "segment ends",
+            Meta(RecordKind.SEGMENT_ENDS, 0, _ENDS),
+            _encode_meta,
+            _decode_meta,
+            since=2,
+        ),
     ),
     error=RecordCorrupt,
+)
+
+MARK = Format(
+    name="durable-mark",
+    version=durable_mark.MARK_VERSION,
+    constant="logservice.logdb.format.durable_mark:MARK_VERSION",
+    document="docs/formats/segment.md",
+    samples=(
+        Sample(
+            "mark",
+            DurableMark(_PREVIOUS, 12),
+            lambda mark: encode_mark(mark, INCARNATION),
+            lambda data: decode_mark(data, INCARNATION),
+            since=2,
+        ),
+    ),
 )
 
 IDENTITY = Format(
@@ -632,6 +664,7 @@ FORMATS = (
     SEGMENT,
     GROUP,
     RECORD,
+    MARK,
     IDENTITY,
     CHECKPOINT,
     MEMBERSHIP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from logservice_wire.errors import Halted
 
@@ -44,6 +44,7 @@ class World:
     options: LogDbOptions = SMALL
     incarnation: int = 77
     directory: DataDirectory | None = None
+    cluster_version: int = 1
 
     def open(self, options: LogDbOptions | None = None) -> LogDb:
         self.directory = DataDirectory.open(
@@ -53,6 +54,8 @@ class World:
             store_id=StoreId("s1"),
             draw_incarnation=lambda: self.incarnation,
         )
+        if self.directory.cluster_version < self.cluster_version:
+            self.directory.raise_version(self.cluster_version)
         return LogDb.open(
             self.path,
             identity=self.directory,
@@ -91,13 +94,11 @@ class World:
 
     def copy(self) -> World:
         assert isinstance(self.kv, MemoryKvEngine)
-        return World(self.memory.copy(), self.kv.copy(), self.path, self.options, self.incarnation)
+        return replace(self, vfs=self.memory.copy(), kv=self.kv.copy(), directory=None)
 
     def without_index(self) -> World:
         """Open the same segments without the derived index."""
-        return World(
-            self.memory.copy(), MemoryKvEngine(), self.path, self.options, self.incarnation
-        )
+        return replace(self, vfs=self.memory.copy(), kv=MemoryKvEngine(), directory=None)
 
 
 def real_world(path: str, options: LogDbOptions = SMALL) -> World:

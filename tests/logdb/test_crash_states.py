@@ -220,13 +220,43 @@ def commit_indexes(recorder: Recorder) -> None:
     recorder.world.close(db)
 
 
+def between(recorder: Recorder) -> None:
+    """A segment between two others is collected, and the store falls idle before and after."""
+    db = recorder.world.open()
+    recorder.commit(db, [update(1, 1, entries(1, 3, size=1_000)), update(2, 1, hard=(7, 2, 0))])
+    for first in (1, 4, 7):
+        recorder.commit(db, [update(3, 1, entries(first, first + 2, size=900), hard=(1, 1, 2))])
+        db.mark_durable()
+    recorder.commit(db, [update(3, 1, snapshot=8, hard=(1, 1, 8))])
+    assert db.collect_garbage().unlinked[0] == 2
+    db.mark_durable()
+    db = recorder.world.kill()
+    recorder.quiet(db)
+    db.mark_durable()
+    recorder.commit(db, [update(3, 1, entries(10, 12, size=900))])
+    recorder.world.close(db)
+
+
 @pytest.mark.parametrize(
-    ("scenario", "stride"),
-    [(grow, 1), (overwrite, 1), (snapshots, 1), (collection, 1), (commit_indexes, 1)],
+    ("scenario", "stride", "cluster_version"),
+    [
+        (grow, 1, 1),
+        (overwrite, 1, 1),
+        (snapshots, 1, 1),
+        (collection, 1, 1),
+        (commit_indexes, 1, 1),
+        (between, 1, 1),
+        (grow, 2, 2),
+        (collection, 2, 2),
+        (commit_indexes, 1, 2),
+        (between, 1, 2),
+    ],
 )
-def test_every_crash_state(scenario: Callable[[Recorder], None], stride: int) -> None:
+def test_every_crash_state(
+    scenario: Callable[[Recorder], None], stride: int, cluster_version: int
+) -> None:
     """INV-WRITER-2: without the name of a new segment acked entries are missing."""
-    recorder = Recorder()
+    recorder = Recorder(World(cluster_version=cluster_version))
     scenario(recorder)
     states = replay_all(recorder, stride)
     assert states >= 100

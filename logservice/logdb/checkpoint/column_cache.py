@@ -103,8 +103,10 @@ class ColumnCache:
         raise Halted(f"shard {shard} replica {replica}: {why}", shard=shard, replica=replica)
 
     def _last_group(self, segment: int) -> int:
-        """Where the last group of a segment begins, by the first one of the next; 0: unknown."""
+        """Where the last group of a segment begins, as a later one says; 0: unknown."""
         files = self._files
+        if (known := files.ends.get(segment)) is not None:
+            return known.offset
         following = min((one for one in files.sizes if one > segment), default=0)
         if not following:
             return 0

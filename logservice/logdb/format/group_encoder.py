@@ -42,11 +42,13 @@ from logservice.logdb.format.record import (
     PADDING,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
+    SEGMENT_END,
     TRUNCATION,
     Buffer,
     Installed,
     MetaValue,
     RecordKind,
+    SegmentEnds,
 )
 from logservice.logdb.format.update import Bootstrap
 
@@ -234,4 +236,7 @@ def fields_of(value: MetaValue) -> tuple[int, int, int, int, bytes]:
         return snapshot.index, snapshot.term, snapshot.next_lsn, int(value.reset), payload
     if isinstance(value, Fault):
         return value.damaged_from, 0, value.acked_through, 0, value.reason.encode()
+    if isinstance(value, SegmentEnds):
+        rows = b"".join([SEGMENT_END.pack(*end, 0) for end in value.ends])
+        return 0, 0, 0, len(value.ends), rows
     return 0, 0, 0, 0, b""

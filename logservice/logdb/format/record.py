@@ -22,6 +22,7 @@ What the fields hold, by kind:
 | CUT | first index cut off | 0 | 0 | 0 | none |
 | TOMBSTONE | 0 | 0 | 0 | 0 | none |
 | FAULTY | damaged from | 0 | acked through | 0 | the reason, utf-8; empty: repaired |
+| SEGMENT_ENDS | 0 | 0 | 0 | how many | per segment: id u64, offset u64, crc u32, 0 u32 |
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ RECORD: Final = struct.Struct("<HBBIQQQQQQIIII")
 _SEED = struct.Struct("<QQ")
 TRUNCATION: Final = struct.Struct("<Q")
 """Before the snapshot in the payload of an INSTALLED record."""
+SEGMENT_END: Final = struct.Struct("<QQII")
+"""One segment in the payload of a SEGMENT_ENDS record: see `SegmentEnds`."""
 RECORD_HEADER_BYTES: Final = RECORD.size
 SEGMENT_HEADER_BYTES: Final = 64
 """Where the first group of a segment starts."""
@@ -67,6 +70,7 @@ class RecordKind(enum.IntEnum):
     CUT = 6
     TOMBSTONE = 7
     FAULTY = 8
+    SEGMENT_ENDS = 9
 
 
 HARD_STATE: Final = RecordKind.HARD_STATE
@@ -92,13 +96,23 @@ class Installed:
     reset: bool
 
 
-MetaValue = HardState | Bootstrap | Installed | Index | Fault | None
+@value
+class SegmentEnds:
+    """The value of a SEGMENT_ENDS record: (segment, where its last group begins, the crc of that
+    group's header) of segments that are older than the one that it is in, oldest first. It belongs
+    to no replica: its run has shard, replica and write sequence 0 (`segment_ends`).
+    """
+
+    ends: tuple[tuple[int, int, int], ...]
+
+
+MetaValue = HardState | Bootstrap | Installed | Index | Fault | SegmentEnds | None
 
 
 @value
 class Meta:
     """A record that is not an entry. `value` by kind: HardState, Index (COMMIT and CUT), Bootstrap,
-    Installed, None (TOMBSTONE), Fault (FAULTY).
+    Installed, None (TOMBSTONE), Fault (FAULTY), SegmentEnds.
     """
 
     kind: RecordKind
@@ -204,6 +218,9 @@ def decode_meta(header: RecordHeader, payload: Buffer) -> Meta:
             case RecordKind.FAULTY:
                 reason = bytes(payload).decode()
                 value = Fault(reason, Index(header.index), Index(header.lsn))
+            case RecordKind.SEGMENT_ENDS:
+                rows = SEGMENT_END.iter_unpack(payload)
+                value = SegmentEnds(tuple((one, at, crc) for one, at, crc, _ in rows))
             case _:
                 value = None
     except (MembershipCorrupt, SnapshotCorrupt, struct.error, UnicodeDecodeError) as error:

@@ -169,6 +169,11 @@ class DataDirectory:
             self.identity = _write(self.path, self.vfs, self.identity.of(cluster_version))
 
     @property
+    def cluster_version(self) -> int:
+        """The cluster version that the directory is written for, as it says durably."""
+        return self.identity.cluster_version
+
+    @property
     def cluster_id(self) -> ClusterId:
         """The cluster that the directory belongs to."""
         return self.identity.cluster_id

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from logservice.bounds import LOGDB_OPEN_SEGMENTS_MAX
 from logservice.invariants import invariant
+from logservice.logdb.format.commit_group import GroupPosition
 from logservice.logdb.format.record import segment_seed
 from logservice.logdb.format.segment import SEGMENT_SUFFIX, segment_name
 from logservice.logdb.io.read_ahead import ReadAhead
@@ -33,6 +34,8 @@ class SegmentFiles:
         self.sizes: dict[int, int] = {}
         self.condemned: set[int] = set()
         """Damaged segments, which are emptied when that is possible (`scrub`)."""
+        self.ends: dict[int, GroupPosition] = {}
+        """The last group of each sealed segment, as far as that is known (`segment_ends`)."""
         self.readers = ReadAhead()
         self._seeds: dict[int, int] = {}
         self._handles: OrderedDict[int, int] = OrderedDict()
@@ -129,6 +132,7 @@ class SegmentFiles:
         self._release(segment)
         self.sizes.pop(segment, None)
         self.condemned.discard(segment)
+        self.ends.pop(segment, None)
         self._seeds.pop(segment, None)
 
     def remove(self, segments: Sequence[int]) -> None:

@@ -31,8 +31,9 @@ from logservice.logdb.checkpoint.checkpoint import (
     load_columns,
 )
 from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE
+from logservice.logdb.format.durable_mark import DurableMark
 from logservice.logdb.format.group_encoder import fields_of
-from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, SegmentEnds
 from logservice.logdb.format.segment import (
     decode_segment_header,
     incarnation_in,
@@ -42,6 +43,7 @@ from logservice.logdb.format.segment_scan import Hole, scan_segment
 from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
 from logservice.logdb.io.kv import KvEngine, KvError
+from logservice.logdb.io.mark_file import MARK_NAME, read_mark
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.survey import Survey
 from logservice.logdb.io.vfs import Vfs
@@ -49,6 +51,7 @@ from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.recovery.opening import INDEX_NAME, write_kept_again
 from logservice.logdb.recovery.recovery import recover
 from logservice.logdb.recovery.resolve import Damage
+from logservice.logdb.recovery.segment_ends import NOBODY
 
 UNKNOWN: Final = Identity(ClusterId(""), StoreId(""), Incarnation(0), 0, 0, 0)
 """Stands for the identity of a directory whose identity file cannot be read; its incarnation is the
@@ -107,7 +110,7 @@ class DumpedRecord:
     """One run of records of one replica, or a finding, in the order on disk.
 
     kind: ``entries``, a record kind in lower case, ``mark``, ``damaged``, ``hole``, or
-    ``unreadable``.
+    ``unreadable``. A mark in the file of marks comes last, with the place that it names.
     """
 
     segment: int
@@ -155,7 +158,7 @@ def check(
     """
     with _files(vfs, path, live=live) as (identity, survey):
         index = _Index(lost=False) if kv is None or live else _read_index(kv, path, survey.files)
-        recovered = recover(survey, None, index_lost=index.lost)
+        recovered = recover(survey, None, mark=_mark(vfs, path, survey), index_lost=index.lost)
         states = [recovered.states[key] for key in sorted(recovered.states)]
         entries = 0
         found: list[str] = []
@@ -227,6 +230,11 @@ def dump(vfs: Vfs, path: str, *, live: bool = False) -> Iterator[DumpedRecord]:
     with _files(vfs, path, live=live) as (_, survey):
         for segment in survey.files.ids():
             yield from _dump_segment(survey, segment)
+        if (mark := _mark(vfs, path, survey)) is not None:
+            last, detail = mark.last, f"in the file {MARK_NAME}"
+            yield DumpedRecord(
+                last.segment, last.offset, mark.sequence, False, "mark", detail=detail
+            )
 
 
 def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSummary, ...]:
@@ -234,7 +242,7 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
     `check`.
     """
     with _files(vfs, path, live=live) as (_, survey):
-        recovered = recover(survey, None)
+        recovered = recover(survey, None, mark=_mark(vfs, path, survey))
         live_bytes: dict[int, int] = {}
         pins: dict[int, set[tuple[int, int]]] = {}
         for state in recovered.states.values():
@@ -250,6 +258,7 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
             scan = scan_segment(view, segment, SEGMENT_HEADER_BYTES, files.seed(segment))
             groups = list(scan.groups())
             replicas = {(run.shard, run.replica) for group in groups for run in group.runs}
+            replicas.discard(NOBODY)
             summaries.append(
                 SegmentSummary(
                     segment,
@@ -271,7 +280,7 @@ def stored_log(vfs: Vfs, path: str, shard: int, *, live: bool = False) -> Iterat
     `check`; ShardNotFound when there is none.
     """
     with _files(vfs, path, live=live) as (_, survey):
-        recovered = recover(survey, None)
+        recovered = recover(survey, None, mark=_mark(vfs, path, survey))
         states = [s for s in recovered.states.values() if s.shard == shard and not s.removed]
         if not states:
             raise ShardNotFound(f"no replica of shard {shard} in {path}", shard=shard)
@@ -332,7 +341,7 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
     read_identity(vfs, path)
     with _locked(vfs, path), _files(vfs, path, live=True) as (identity, survey):
         index = _read_index(kv, path, survey.files)
-        recovered = recover(survey, None, index_lost=index.lost)
+        recovered = recover(survey, None, mark=_mark(vfs, path, survey), index_lost=index.lost)
         if unread := _unreadable(survey):
             raise OSError(errno.EIO, f"nothing was changed: {unread[0]}")
         position = recovered.position
@@ -378,6 +387,10 @@ def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, Surve
         yield replace(identity, incarnation=Incarnation(files.incarnation)), survey
     finally:
         files.close()
+
+
+def _mark(vfs: Vfs, path: str, survey: Survey) -> DurableMark | None:
+    return read_mark(vfs, path, survey.files.incarnation)
 
 
 def _believe_headers(survey: Survey) -> bool:
@@ -470,6 +483,10 @@ def _summary(state: ReplicaState) -> ReplicaSummary:
     )
 
 
+def _ends(told: SegmentEnds) -> str:
+    return ", ".join(f"{segment:x} at {offset}" for segment, offset, _ in told.ends)
+
+
 def _dump_segment(survey: Survey, segment: int) -> Iterator[DumpedRecord]:
     files = survey.files
     view, seed = survey.read_from(segment, 0), files.seed(segment)
@@ -496,6 +513,7 @@ def _dump_segment(survey: Survey, segment: int) -> Iterator[DumpedRecord]:
                     run.replica,
                     meta.write_sequence,
                     first_index=fields_of(meta.value)[0],
+                    detail=_ends(meta.value) if isinstance(meta.value, SegmentEnds) else "",
                 )
             columns = run.columns
             if columns is not None:

@@ -30,6 +30,7 @@ from logservice.logdb.checkpoint.checkpoint import (
 )
 from logservice.logdb.checkpoint.column_cache import ColumnCache
 from logservice.logdb.format.commit_group import GroupPosition
+from logservice.logdb.format.durable_mark import DurableMark
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine, KvError
@@ -46,7 +47,12 @@ class WentBad(OSError):
 
 
 def open_and_recover(
-    identity: DataDirectory, files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
+    identity: DataDirectory,
+    files: SegmentFiles,
+    engine: KvEngine,
+    path: str,
+    cache_bytes: int,
+    mark: DurableMark | None,
 ) -> tuple[Kv | None, ColumnCache | None, Recovered]:
     """Recover from the derived index and the segments; or from the segments alone, and then the
     caller makes a new index.
@@ -74,7 +80,7 @@ def open_and_recover(
             for state in base[1].values():
                 state.index.source = columns
             covered = base[0]
-            recovered = recover(survey, base)
+            recovered = recover(survey, base, mark=mark)
             _settle(identity, survey, recovered, covered)
             return kv, columns, recovered
         except (CheckpointUnusable, KvError, Halted, WentBad) as error:
@@ -85,7 +91,12 @@ def open_and_recover(
             raise
     while True:
         recovered = recover(
-            survey, None, why if files.sizes else "", witness, index_lost=witness is None
+            survey,
+            None,
+            why if files.sizes else "",
+            witness,
+            mark=mark,
+            index_lost=witness is None,
         )
         if survey.silent:
             raise OSError(errno.EIO, "no segment can be read", files.directory)

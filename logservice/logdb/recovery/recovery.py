@@ -15,6 +15,10 @@
 5. Make durable what is kept, cut what is dropped, go on in a new segment: never behind a torn
    point.
 
+Two things besides the groups tell of groups that are gone. From cluster version 2 on they do not
+lie where the groups lie: the durable mark (`mark_file`) says up to where all was durable, and the
+newest segment says where each older one ends (`segment_ends`).
+
 Bytes that the disk can no longer read (`survey`) are damage like flipped bits, with one difference:
 a torn write leaves bytes that can be read, so unreadable bytes are no sign of one.
 
@@ -31,7 +35,7 @@ a torn write leaves bytes that can be read, so unreadable bytes are no sign of o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA
@@ -46,6 +50,7 @@ from logservice.logdb.format.commit_group import (
     decode_group_header,
     group_bytes,
 )
+from logservice.logdb.format.durable_mark import DurableMark
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import INSTALLED, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment import decode_segment_header, segment_name
@@ -59,6 +64,7 @@ from logservice.logdb.format.segment_scan import (
 from logservice.logdb.index.replica_state import Key, ReplicaState
 from logservice.logdb.io.survey import Survey
 from logservice.logdb.recovery.resolve import Damage, resolve
+from logservice.logdb.recovery.segment_ends import NOBODY, known_ends
 
 
 @dataclass(slots=True)
@@ -98,6 +104,18 @@ class Witness:
     next: int = 0
     owned: Mapping[Key, tuple[HardState, int]] = field(default_factory=dict)
 
+    def with_mark(self, mark: DurableMark | None, position: LogPosition) -> Witness:
+        """And what the durable mark proves, if the base, which ends at `position`, does not know it
+        already. The mark is a witness of the last group alone.
+        """
+        if mark is None:
+            return self
+        place = mark.last.segment, mark.last.offset
+        ends = max((position.segment, position.offset), (self.last.segment, self.last.offset))
+        if place < ends or place == (self.last.segment, self.last.offset):
+            return self
+        return replace(self, last=mark.last, through=mark.last.offset + 1)
+
     @classmethod
     def of(cls, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> Witness:
         """Before `recover` is given the base, whose states it changes."""
@@ -122,6 +140,7 @@ class Recovered:
     is kept ends. hiding: those of them that may hold more behind it (INV-REC-4). empty: segments to
     remove. unmarked: as far as can be told the newest group is no durable mark. Then one has to
     follow: damage to that group would look like a torn write until something is written (G6).
+    ends: the last group of segments, as far as it is known.
     """
 
     states: dict[Key, ReplicaState]
@@ -131,6 +150,7 @@ class Recovered:
     hiding: set[int]
     empty: list[int]
     unmarked: bool
+    ends: dict[int, GroupPosition]
 
 
 def check_base(survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> None:
@@ -166,10 +186,12 @@ def recover(
     why: str = "",
     witness: Witness | None = None,
     *,
+    mark: DurableMark | None = None,
     index_lost: bool = False,
 ) -> Recovered:
     """Decide what the files say; only reads. `why` is the reason for having no base, `witness` what
     an index that is not used as the base proves; `index_lost`: no index could prove anything.
+    `mark`: the durable mark in its file.
 
     Raises CheckpointUnusable when the segments contradict the base; call again without one. OSError
     when the disk is lost (INV-SURVEY-1).
@@ -185,7 +207,8 @@ def recover(
     report.unreadable_bytes = survey.unreadable_bytes()
     damages = report.damages
     witness = witness or Witness()
-    kept, hiding = _judge(scans, position, report, survey, witness)
+    ends = known_ends(survey)
+    kept, hiding = _judge(scans, position, report, survey, witness.with_mark(mark, position), ends)
     if index_lost and not kept and not damages and _had_groups(scans, survey):
         damages.append(Damage(scans[0].segment, SEGMENT_HEADER_BYTES, "no group of it verifies"))
     if base is not None and damages and _contradicts(kept, position):
@@ -198,7 +221,10 @@ def recover(
             if run.write_sequence >= position.next_write_sequence:
                 runs.setdefault((run.shard, run.replica), []).append(run)
         for bad in group.damaged:
-            if bad.row.write_sequence >= position.next_write_sequence:
+            if (bad.row.shard, bad.row.replica) == NOBODY:
+                what = "lost where older segments end"
+                damages.append(Damage(bad.segment, bad.offset, what, harmless=True))
+            elif bad.row.write_sequence >= position.next_write_sequence:
                 damaged.setdefault((bad.row.shard, bad.row.replica), []).append(bad)
     for scan in scans:
         for group in scan.groups():
@@ -232,6 +258,7 @@ def recover(
         report,
         *_leftovers(scans, kept, position, hiding),
         not last.flags & FLAG_MARK if last else _unmarked(survey, position.last),
+        {position.last.segment: position.last, **ends},
     )
 
 
@@ -272,17 +299,23 @@ def _judge(
     report: RecoveryReport,
     survey: Survey,
     witness: Witness,
+    ends: dict[int, GroupPosition],
 ) -> tuple[list[ScannedGroup], set[int]]:
     """The groups that count, oldest first; what is corrupt goes to the report's damages. And which
-    segments may hold more behind their last group.
+    segments may hold more behind their last group. `ends`: the last groups of segments as far as
+    they are known; what is found out here is added.
     """
     damages = report.damages
     kept: list[ScannedGroup] = []
     hiding: set[int] = set()
     successor: GroupPosition | None = None
     for scan in reversed(scans):
+        if successor is None or successor.segment > scan.segment:
+            # What followed the segment's last group is gone; a later segment may know of it.
+            successor = ends.get(scan.segment, successor)
         items = _before(scan, successor)
         if successor is not None and successor.segment == scan.segment:
+            ends[scan.segment] = successor
             if not _reaches(items, successor, position):
                 damages.append(
                     Damage(scan.segment, successor.offset, "the last group of the segment is lost")
@@ -299,6 +332,7 @@ def _judge(
                 damages.append(Damage(item.segment, item.start, f"{item.size} unreadable bytes"))
                 continue
             kept.append(item)
+            ends.setdefault(scan.segment, item.position)
             if item.header is not None:
                 successor = item.header.previous
             elif successor is None:

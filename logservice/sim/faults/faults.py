@@ -18,6 +18,7 @@ from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.format.segment_scan import scan_segment
 from logservice.membership import Member, Membership
 from logservice.raft.ready import Role
+from logservice.sim.faults.last_group import LastGroup
 from logservice.sim.interfaces import DATA_DIRECTORY, Crash, Store, World
 
 Links = set[tuple[str, str]]
@@ -32,6 +33,7 @@ class Faults:
         self.chance = random.Random(f"faults/{world.config.seed}")
         self._disk_died = False
         self._sectors = random.Random(f"sectors/{world.config.seed}")
+        self._last_group = LastGroup(world.config.seed, self._count)
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """The faults of this configuration."""
@@ -177,7 +179,7 @@ class Faults:
         """
         store.crash(self._draw_crash())
         folder = f"{DATA_DIRECTORY}/segments"
-        if not store.disk.exists(folder):
+        if not store.disk.exists(folder) or self._last_group.strike(store):
             return
         names = store.disk.listdir(folder)
         if names:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb import plan
+from logservice.logdb import log_db, plan
 from logservice.logdb.gc import collection
 from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.segment_files import SegmentFiles
@@ -19,7 +19,7 @@ from logservice.raft import election, following
 from logservice.raft.leading import replication
 from logservice.raft.messages import AppendResponse, VoteResponse
 from logservice.raft.state import State
-from logservice.sim.config import make_loud
+from logservice.sim.config import make_loud, make_rotten
 from logservice.sim.mutations.registry import Without, mutation, mutation_in, wrap
 
 # --- promises before the disk has them ------------------------------------------------------------
@@ -238,6 +238,17 @@ def _damaged_replica_goes_on_until_its_next_tick() -> None:
 @mutation
 def _repair_is_over_after_its_first_entries() -> None:
     wrap(plan, "_restored", lambda _: lambda state, update: bool(update.entries))
+
+
+@mutation_in(make_rotten)
+def _ends_of_older_segments_not_read() -> None:
+    wrap(recovery, "known_ends", lambda _: lambda survey: {})
+
+
+@mutation_in(make_rotten)
+def _durable_mark_of_no_use() -> None:
+    """As when it lay beside its group: the garbage takes both."""
+    wrap(log_db, "read_mark", lambda _: lambda vfs, directory, incarnation: None)
 
 
 # --- fairness -------------------------------------------------------------------------------------
