@@ -7,6 +7,7 @@ other call is repeated safely, and `routing.py` where a call goes.
 """
 
 from logservice_client.client import LogClient
+from logservice_client.digesting import RangeDigest
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, GapReason, ReadResult, Records
@@ -21,6 +22,7 @@ __all__ = [
     "HakeeperClient",
     "LogClient",
     "Meter",
+    "RangeDigest",
     "ReadResult",
     "Records",
     "Redundancy",

@@ -189,6 +189,7 @@ class SyncShard(_Face[Shard]):
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
     read = _waiting(Shard.read)
+    digest = _waiting(Shard.digest)
     connect = _waiting(Shard.connect)
     truncate = _waiting(Shard.truncate)
     status = _waiting(Shard.status)

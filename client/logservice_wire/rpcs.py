@@ -131,6 +131,7 @@ APPEND_STREAM: Final = Rpc(
 )
 READ: Final = Rpc(_LOG + "Read", log_pb2.ReadRequest, log_pb2.ReadResponse, _READ)
 FOLLOW: Final = Rpc(_LOG + "Follow", log_pb2.FollowRequest, log_pb2.ReadResponse, _READ)
+DIGEST: Final = Rpc(_LOG + "Digest", log_pb2.DigestRequest, log_pb2.DigestResponse, _READ)
 TRUNCATE: Final = Rpc(
     _LOG + "Truncate", log_pb2.TruncateRequest, log_pb2.TruncateResponse, _TRUNCATE, mutates=True
 )

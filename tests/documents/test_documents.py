@@ -136,6 +136,15 @@ ANSWERS: dict[str, Callable[[], Message]] = {
         position=POSITION, session_id=5, nonce=b"n" * 16
     ),
     "Read": lambda: READ,
+    "Digest": lambda: log_pb2.DigestResponse(
+        position=POSITION,
+        digest=b"d" * 32,
+        at_lsn=15,
+        chain=b"c" * 32,
+        records=2,
+        gap_lsns=2,
+        value_bytes=5,
+    ),
     "Truncate": lambda: log_pb2.TruncateResponse(position=POSITION, truncated_lsn=10),
     "GetShardStatus": lambda: log_pb2.GetShardStatusResponse(
         position=POSITION,
@@ -292,6 +301,7 @@ COMMANDS = {
     "append": ("append", 1, "one", "two"),
     "read": ("read", 1),
     "follow": ("follow", 1, "--count", 2),
+    "digest": ("digest", 1, 11, 15),
     "truncate": ("truncate", 1, 10),
     "status": ("status", 1),
     "writer-acquire": ("writer", "acquire", 1, "me"),

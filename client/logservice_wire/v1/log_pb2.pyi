@@ -14,11 +14,16 @@ class GapReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GAP_REASON_WRONG_EXPECTED_LSN: _ClassVar[GapReason]
     GAP_REASON_SEQUENCE: _ClassVar[GapReason]
     GAP_REASON_CORRUPT: _ClassVar[GapReason]
+
+class DigestCovers(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIGEST_COVERS_RECORDS: _ClassVar[DigestCovers]
 GAP_REASON_NONE: GapReason
 GAP_REASON_FENCED: GapReason
 GAP_REASON_WRONG_EXPECTED_LSN: GapReason
 GAP_REASON_SEQUENCE: GapReason
 GAP_REASON_CORRUPT: GapReason
+DIGEST_COVERS_RECORDS: DigestCovers
 
 class LogPosition(_message.Message):
     __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address", "voters", "healthy_voters")
@@ -200,6 +205,42 @@ class FollowRequest(_message.Message):
     from_timestamp_us: int
     until_timestamp_us: int
     def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: bool = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ...) -> None: ...
+
+class DigestRequest(_message.Message):
+    __slots__ = ("shard_id", "from_lsn", "to_lsn", "stale", "covers", "at_lsn", "chain")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_LSN_FIELD_NUMBER: _ClassVar[int]
+    TO_LSN_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    COVERS_FIELD_NUMBER: _ClassVar[int]
+    AT_LSN_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    from_lsn: int
+    to_lsn: int
+    stale: bool
+    covers: DigestCovers
+    at_lsn: int
+    chain: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., from_lsn: _Optional[int] = ..., to_lsn: _Optional[int] = ..., stale: bool = ..., covers: _Optional[_Union[DigestCovers, str]] = ..., at_lsn: _Optional[int] = ..., chain: _Optional[bytes] = ...) -> None: ...
+
+class DigestResponse(_message.Message):
+    __slots__ = ("position", "digest", "at_lsn", "chain", "records", "gap_lsns", "value_bytes")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    AT_LSN_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    GAP_LSNS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    digest: bytes
+    at_lsn: int
+    chain: bytes
+    records: int
+    gap_lsns: int
+    value_bytes: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., digest: _Optional[bytes] = ..., at_lsn: _Optional[int] = ..., chain: _Optional[bytes] = ..., records: _Optional[int] = ..., gap_lsns: _Optional[int] = ..., value_bytes: _Optional[int] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("shard_id", "lsn", "writer_epoch")

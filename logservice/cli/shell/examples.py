@@ -38,6 +38,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl hold release 1 nightly-backup",
         "logctl hold release 1 nightly-backup --override",
     ),
+    "logctl digest": (
+        "logctl digest 1 1 50001",
+        "logctl digest 1 1 50001 --all-replicas -o json",
+    ),
     "logctl timestamps": ("logctl timestamps 1", "logctl timestamps 1 1000 -o json"),
     "logctl admit": ("logctl admit store-4", "logctl admit store-4 --hakeeper"),
     "logctl joining": ("logctl joining by-verb", "logctl joining automatic"),
