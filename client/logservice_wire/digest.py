@@ -97,6 +97,16 @@ class Digester:
         self._gap_lsn = self._gap_reason = 0
         self._begin_piece()
 
+    def end_here(self) -> None:
+        """The range ends at `next_lsn`. For who knows its end only when it is there: begin with a
+        `to_lsn` that is never reached.
+        """
+        if self.next_lsn == self.from_lsn:
+            raise ValueError("a range without LSNs")
+        self.to_lsn = self.next_lsn
+        if self.next_lsn > self._begun_lsn:
+            self._close_full_piece()
+
     @property
     def done(self) -> bool:
         """Whether all of the range was fed."""
@@ -114,9 +124,24 @@ class Digester:
 
         Raises ValueError when LSNs before it are missing.
         """
-        start = self._skipped(first_lsn, block.record_count)
-        stop = min(block.record_count, self.to_lsn - first_lsn)
-        offsets, values, column = block.offsets, block.values, block.offsets_column
+        self.add_columns(
+            first_lsn, block.record_count, block.offsets, block.offsets_column, block.values
+        )
+
+    def add_columns(
+        self,
+        first_lsn: int,
+        count: int,
+        offsets: memoryview,
+        column: memoryview,
+        values: memoryview,
+    ) -> None:
+        """`add_block` for `count` records that are in no block. `offsets` are int32 numbers that
+        never descend, one more than records; `column` is the same as little-endian bytes; record i
+        is ``values[offsets[i]:offsets[i + 1]]``.
+        """
+        start = self._skipped(first_lsn, count)
+        stop = min(count, self.to_lsn - first_lsn)
         while start < stop:
             self._end_gap()
             end = self._piece_end(offsets, start, stop)

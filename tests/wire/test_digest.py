@@ -117,6 +117,17 @@ def test_it_is_the_plain_definition_whatever_the_blocks(seed: int) -> None:
                 break
         at_lsn, chain = one.chain_lsn, one.chain
     assert Digester(from_lsn, to_lsn, at_lsn=at_lsn, chain=chain).digest() == wanted
+    open_ended = Digester(from_lsn, 1 << 62)
+    feed(
+        open_ended,
+        [
+            run
+            for run in cut(rng, {n: log[n] for n in range(1, to_lsn)})
+            if run[0] + (run[1][0] if isinstance(run[1], tuple) else len(run[1])) > from_lsn
+        ],
+    )
+    open_ended.end_here()
+    assert open_ended.digest() == wanted
 
 
 LOG: list[Run] = [(1, [b"a", b"bc", b""]), (4, (2, 1)), (6, [b"d"])]

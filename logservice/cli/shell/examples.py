@@ -38,6 +38,15 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl hold release 1 nightly-backup",
         "logctl hold release 1 nightly-backup --override",
     ),
+    "logservice archive run": (
+        "logservice archive run -c archive.toml",
+        "logservice archive run -c archive.toml --once",
+    ),
+    "logservice archive status": ("logservice archive status -c archive.toml --live",),
+    "logservice archive verify": (
+        "logservice archive verify -c archive.toml",
+        "logservice archive verify -c archive.toml --live -o json",
+    ),
     "logctl digest": (
         "logctl digest 1 1 50001",
         "logctl digest 1 1 50001 --all-replicas -o json",

@@ -1,0 +1,10 @@
+"""The archive: logs as Parquet objects in a folder, with a manifest; a process beside the cluster.
+
+It uses the client's public interface and nothing else of the service, so what it may do is what its
+identity was granted: read and truncate (for its hold) over the logs, read over the cluster.
+
+`manifest.py` is the place to start: what is true of an archive, whoever was killed when.
+`shipping.py` brings one log there, `running.py` all the chosen ones. `range_file.py` is a range of
+a log as Parquet. `folder.py` is where the files are, and what a crash leaves of them.
+`verifying.py` reads everything again. `settings.py` is the configuration, `lag.py` the metrics.
+"""
