@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 from logservice_client import LogClient
@@ -214,6 +217,40 @@ async def test_two_archivers_that_are_killed_while_the_log_is_truncated(
     assert (await verify(bench.folder, 1, bench.client)).problems == []
 
 
+async def test_the_hold_does_not_move_before_the_row_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-ARCHIVE-3: the object is durable, the row is not."""
+
+    def fail(*_: object) -> bool:
+        raise OSError(28, "no space")
+
+    bench.append(b"a", b"b")
+    with monkeypatch.context() as full:
+        full.setattr(Folder, "put_if_absent", fail)
+        with pytest.raises(OSError, match="no space"):
+            await bench.shipper().ship(to_tail=True)
+    assert bench.log.holds == {"archive": 1}
+    await bench.ship_all()
+    assert bench.log.holds == {"archive": 3}
+
+
+async def test_what_is_left_is_held_before_a_row_says_what_is_missing(bench: Bench) -> None:
+    bench.append(*[b"a"] * 20)
+    bench.log.truncate(8, 0)
+    held: list[dict[str, int]] = []
+
+    def look(step: str) -> None:
+        held.append(dict(bench.log.holds))
+        if len(held) == 1:
+            assert list(bench.manifest.rows()) == []
+            bench.log.truncate(15, 0)
+
+    await bench.ship_all(bench.shipper(reached=look))
+    assert held[0] == {"archive": 9}
+    assert bench.check() == set(range(1, 9)), "nothing more went meanwhile"
+
+
 async def test_an_unfinished_object_of_another_archiver_is_left_alone(bench: Bench) -> None:
     """INV-ARCHIVE-4: its row may still be written."""
     bench.append(b"a")
@@ -256,6 +293,26 @@ async def test_damage_is_found(bench: Bench, tmp_path: Path) -> None:
     row.write_bytes(content.replace(b'"format": 1', b'"format": 2'))
     with pytest.raises(InvalidArgument, match="format 2"):
         list(bench.manifest.rows())
+
+
+async def test_bytes_and_records_are_both_verified(bench: Bench, tmp_path: Path) -> None:
+    """Other bytes with the same records, and other records whose bytes the row names."""
+    bench.append(b"a", b"b")
+    await bench.ship_all()
+    [row] = bench.manifest.rows()
+    path = tmp_path / bench.manifest.path(row.object)
+    table = pq.read_table(path)
+    pq.write_table(table, path, compression="none")
+    assert "not those that were archived" in (await verify(bench.folder, 1)).problems[0]
+    records = pa.array([b"a", b"B"], pa.binary())
+    pq.write_table(table.set_column(1, "record", records), path)
+    content = path.read_bytes()
+    of_row = tmp_path / "logs/00000000000000000001/manifest/00000000000000000001.json"
+    text = of_row.read_text().replace(row.sha256, hashlib.sha256(content).hexdigest())
+    of_row.write_text(
+        text.replace(f'"object_bytes": {row.object_bytes}', f'"object_bytes": {len(content)}')
+    )
+    assert "records with digest" in (await verify(bench.folder, 1)).problems[0]
 
 
 async def test_a_log_that_differs_from_its_archive_is_found(bench: Bench) -> None:
