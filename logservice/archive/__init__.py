@@ -5,6 +5,7 @@ identity was granted: read and truncate (for its hold) over the logs, read over 
 
 `manifest.py` is the place to start: what is true of an archive, whoever was killed when.
 `shipping.py` brings one log there, `running.py` all the chosen ones. `range_file.py` is a range of
-a log as Parquet. `folder.py` is where the files are, and what a crash leaves of them.
-`verifying.py` reads everything again. `settings.py` is the configuration, `lag.py` the metrics.
+a log as Parquet. `folder.py` is where the files are, and what a crash leaves of them. `sealing.py`
+encrypts objects. `verifying.py` reads everything again. `settings.py` is the configuration,
+`lag.py` the metrics.
 """

@@ -55,10 +55,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One row. Fields that a program does not know are left alone, so new ones may be added.
 
     object: its file below the log's folder; empty for LSNs that are missing. sha256: of the
-    object's bytes. digest: of the range, see `logservice_wire.digest`. writer_epoch: of the log
-    when the range was closed. append_time_us: of the first and the last record; null until logs
-    have append times. lineage: of the log; null until logs have one. previous: SHA-256 of the row
-    before; empty in the first one.
+    object's bytes. key_id: of the key that it is sealed with (`sealing`); empty: it is not. digest:
+    of the range, see `logservice_wire.digest`. writer_epoch: of the log when the range was closed.
+    append_time_us: of the first and the last record; null until logs have append times. lineage: of
+    the log; null until logs have one. previous: SHA-256 of the row before; empty in the first one.
     """
 
     format: int
@@ -72,6 +72,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     object: str = ""
     object_bytes: int = 0
     sha256: str = ""
+    key_id: str = ""
     digest: str = ""
     records: int = 0
     gap_lsns: int = 0

@@ -27,6 +27,7 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged, GapRun
+from logservice.archive.sealing import Keys, Sealing
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -52,23 +53,11 @@ class HashedFile:
         self._file = file
         self._hash = hashlib.sha256()
         self.size = 0
-        self.closed = False
-        self.abandoned = False
 
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        if self.abandoned:
-            return view.nbytes
-        self._hash.update(view)
-        self._file.write(view)
-        self.size += view.nbytes
-        return view.nbytes
-
-    def flush(self) -> None:
-        """Whoever opened the file makes it durable."""
-
-    def close(self) -> None:
-        self.closed = True
+    def write(self, data: Any) -> None:
+        self._hash.update(data)
+        self._file.write(data)
+        self.size += len(data)
 
     @property
     def sha256(self) -> str:
@@ -76,16 +65,41 @@ class HashedFile:
         return self._hash.hexdigest()
 
 
+class _Sink:
+    """The file that Arrow writes to."""
+
+    def __init__(self, target: HashedFile | Sealing) -> None:
+        self._target = target
+        self.closed = False
+        self.abandoned = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if not self.abandoned:
+            self._target.write(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Whoever opened the file makes it durable."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class RangeWriter:
     """Writes one object. Feed `add` in the order of LSNs, then `finish`."""
 
-    def __init__(self, file: BinaryIO, first_lsn: int) -> None:
-        """The range begins with `first_lsn`."""
+    def __init__(
+        self, file: BinaryIO, first_lsn: int, *, keys: Keys | None = None, name: str = ""
+    ) -> None:
+        """The range begins with `first_lsn`. `keys`: it is sealed, under `name`."""
         self.digester = Digester(first_lsn, _ENDLESS)
         self.gaps: list[GapRun] = []
         self.file = HashedFile(file)
+        self._sealing = None if keys is None else Sealing(self.file, keys, name)
+        self._sink = _Sink(self._sealing or self.file)
         self._writer = pq.ParquetWriter(
-            pa.PythonFile(self.file, mode="w"),
+            pa.PythonFile(self._sink, mode="w"),
             SCHEMA,
             compression="zstd",
             use_dictionary=["gap", "written", "append_time"],
@@ -134,6 +148,8 @@ class RangeWriter:
         """The end of the file; returns the digest of the range as text."""
         self._write_group()
         self._writer.close()
+        if self._sealing is not None:
+            self._sealing.end()
         self.digester.end_here()
         return digest_text(self.digester.digest())
 
@@ -141,7 +157,7 @@ class RangeWriter:
         """Nothing more is written; what is not finished never will be. Arrow would write the end of
         the file by itself, some time later.
         """
-        self.file.abandoned = True
+        self._sink.abandoned = True
         self._writer.close()
 
     def _note_gap(self, first_lsn: int, count: int, reason: int) -> None:

@@ -22,7 +22,7 @@ from logservice import bounds
 from logservice.archive.folder import Files
 from logservice.archive.lag import Metrics
 from logservice.archive.manifest import Manifest, mark
-from logservice.archive.settings import Settings
+from logservice.archive.settings import Settings, keys_of
 from logservice.archive.shipping import Shipper
 from logservice.safe_text import safe_text
 
@@ -46,6 +46,9 @@ class Archiver:
         self._settings = settings
         self._files = files
         self._reached = reached
+        self._keys = keys_of(settings)
+        if self._keys is not None:
+            self._keys()  # what is wrong with them is said at the start
         self._turns = asyncio.Semaphore(bounds.ARCHIVE_LOGS_AT_ONCE)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cluster_id = ""
@@ -98,6 +101,7 @@ class Archiver:
                     manifest,
                     self._settings.archive,
                     self.metrics,
+                    keys=self._keys,
                     turns=self._turns,
                     reached=self._reached,
                 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from logservice_wire.errors import InvalidArgument
 from msgspec import Meta
 
 from logservice import bounds
+from logservice.archive.sealing import Keys, keys_of_command, keys_of_file
 
 
 class ClusterSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +63,10 @@ class ArchiveSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An object is closed when the blocks of its records have so many bytes,"""
     object_age_s: Annotated[float, Meta(gt=0, le=86_400.0)] = bounds.ARCHIVE_OBJECT_AGE_S
     """or when its first record has waited so long."""
+    keys_file: str = ""
+    """Keys that objects are sealed with; see `sealing`. It is read again for each object."""
+    keys_command: list[str] = []
+    """A command that prints them."""
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """On the loopback address; 0: none."""
 
@@ -84,6 +89,18 @@ def load(path: Path) -> Settings:
     if not settings.logs.names and not settings.logs.labels:
         raise InvalidArgument(f"{path}: logs.names and logs.labels choose no log", field="logs")
     return settings
+
+
+def keys_of(settings: Settings) -> Callable[[], Keys] | None:
+    """Reads the keys; None: objects are not sealed. Raises InvalidArgument."""
+    given = settings.archive
+    if given.keys_file and given.keys_command:
+        raise InvalidArgument("keys come from a file or a command", field="archive.keys_file")
+    if given.keys_file:
+        return lambda: keys_of_file(Path(given.keys_file))
+    if given.keys_command:
+        return lambda: keys_of_command(given.keys_command)
+    return None
 
 
 def folder_of(settings: Settings) -> Path:

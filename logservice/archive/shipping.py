@@ -28,6 +28,7 @@ from logservice import bounds
 from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import FORMAT, Manifest, Row
 from logservice.archive.range_file import RangeWriter
+from logservice.archive.sealing import Keys
 from logservice.archive.settings import ArchiveSection
 
 ValueT = TypeVar("ValueT")
@@ -59,12 +60,13 @@ class Shipper:
         settings: ArchiveSection,
         metrics: Metrics,
         *,
+        keys: Callable[[], Keys] | None = None,
         turns: asyncio.Semaphore | None = None,
         reached: Callable[[str], None] = lambda _: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`turns`: how many objects are written at a time. `reached` is told each of STEPS: tests
-        end the process there.
+        """`keys`: reads the keys that objects are sealed with. `turns`: how many objects are
+        written at a time. `reached` is told each of STEPS: tests end the process there.
         """
         self.shard = shard
         self.name = name
@@ -73,6 +75,7 @@ class Shipper:
         self.manifest = manifest
         self._settings = settings
         self._metrics = metrics
+        self._keys = keys
         self._turns = turns or asyncio.Semaphore(1)
         self._reached = reached
         self._label = str(shard.shard_id)
@@ -166,8 +169,10 @@ class Shipper:
         nobody knows how large records are, so that one is made at once.
         """
         wanted = self._settings
+        pause_s = bounds.ARCHIVE_POLL_S
         while True:
-            status = await self.shard.status()
+            # A replica's own word will do for a log that is looked at again.
+            status = await self.shard.status(stale=not to_tail)
             self.lag.seen(status.position.applied_lsn + 1)
             self._metrics.show(self.shard.shard_id, self.lag)
             due = self.lag.records > 0 and (
@@ -177,15 +182,17 @@ class Shipper:
             )
             if to_tail or due:
                 return
-            await asyncio.sleep(bounds.ARCHIVE_POLL_S)
+            await asyncio.sleep(min(pause_s, wanted.object_age_s))
+            pause_s = min(2 * pause_s, bounds.ARCHIVE_POLL_MAX_S)
 
     async def _write_object(self, name: str, first_lsn: int, previous: str) -> Row:
         """Write the object of the range from `first_lsn` on, durably, and make its row."""
         putting = self.manifest.files.put(self.manifest.path(name))
+        keys = None if self._keys is None else await _in_thread(self._keys)
         with ExitStack() as closing:
             file = await _in_thread(_enter, closing, putting)
             self._reached("object-begun")
-            writer = RangeWriter(file, first_lsn)
+            writer = RangeWriter(file, first_lsn, keys=keys, name=self.manifest.path(name))
             closing.callback(writer.abandon)
             await self._fill(writer)
             digest = await _in_thread(writer.finish)
@@ -199,6 +206,7 @@ class Shipper:
             object=name,
             object_bytes=writer.file.size,
             sha256=writer.file.sha256,
+            key_id="" if keys is None else keys.active,
             digest=digest,
             records=fed.records,
             gap_lsns=fed.gap_lsns,

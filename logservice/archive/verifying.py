@@ -11,15 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from logservice_client import LogClient
-from logservice_wire.errors import LogServiceError, ShardDeleted, ShardNotFound, Truncated
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    ShardDeleted,
+    ShardNotFound,
+    Truncated,
+)
 
 from logservice.archive.folder import Files
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
 from logservice.archive.range_file import digest_of_object
+from logservice.archive.sealing import Keys, unseal
 
 _CHUNK_BYTES = 1 << 20
 
@@ -77,6 +86,7 @@ async def verify(
     files: Files,
     shard_id: int,
     client: LogClient | None = None,
+    keys: Keys | None = None,
     progress: Callable[[Row], None] = lambda _: None,
 ) -> Contents:
     """Read all objects of one log, and compare with the living log if there is a client."""
@@ -89,8 +99,8 @@ async def verify(
             if row.missing:
                 continue
             try:
-                await asyncio.to_thread(_check_object, manifest, row)
-            except ArchiveDamaged as error:
+                await asyncio.to_thread(_check_object, manifest, row, keys)
+            except (ArchiveDamaged, InvalidArgument) as error:
                 found.problems.append(f"{row.object}: {error}")
                 continue
             if client is not None:
@@ -100,7 +110,7 @@ async def verify(
     return found
 
 
-def _check_object(manifest: Manifest, row: Row) -> None:
+def _check_object(manifest: Manifest, row: Row, keys: Keys | None) -> None:
     try:
         file = manifest.files.open(manifest.path(row.object))
     except FileNotFoundError as error:
@@ -113,9 +123,24 @@ def _check_object(manifest: Manifest, row: Row) -> None:
         if (size, sha256.hexdigest()) != (row.object_bytes, row.sha256):
             raise ArchiveDamaged(detail=f"{size} bytes that are not those that were archived")
         file.seek(0)
-        digest = digest_of_object(file, row.first_lsn, row.end_lsn)
+        with opened(file, row, manifest.path(row.object), keys) as records:
+            digest = digest_of_object(records, row.first_lsn, row.end_lsn)
     if digest != row.digest:
         raise ArchiveDamaged(detail=f"records with digest {digest}, archived with {row.digest}")
+
+
+def opened(file: BinaryIO, row: Row, name: str, keys: Keys | None) -> BinaryIO:
+    """The Parquet file in an object; of a sealed one it is in memory, never on a disk. Raises
+    ArchiveDamaged, InvalidArgument without its key.
+    """
+    if not row.key_id:
+        return file
+    if keys is None:
+        raise InvalidArgument(f"{name} is sealed with key {row.key_id}", field="archive.keys")
+    plain = io.BytesIO()
+    unseal(file, plain, keys, name)
+    plain.seek(0)
+    return plain
 
 
 async def _compare(client: LogClient, row: Row, found: Contents) -> None:

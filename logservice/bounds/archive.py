@@ -28,7 +28,11 @@ ARCHIVE_READ_ROWS: Final = 16_384
 """Rows of an object that are in memory while it is read back."""
 
 ARCHIVE_POLL_S: Final = 1.0
-"""Between two looks at a log that has nothing new."""
+"""Between the first two looks at a log that has not enough for an object."""
+
+ARCHIVE_POLL_MAX_S: Final = 15.0
+"""The time doubles up to this: thousands of quiet logs are a few hundred small calls a second, and
+an object is made so much later than its age says."""
 
 ARCHIVE_CHOOSE_S: Final = 30.0
 """Between two looks for logs that were created or renamed."""
@@ -39,6 +43,9 @@ full disk takes a person."""
 
 ARCHIVE_LOGS_AT_ONCE: Final = 4
 """Logs that read and write at the same time; each has a row group and a read in memory."""
+
+ARCHIVE_KEYS_COMMAND_S: Final = 30.0
+"""How long the command that prints the archive's keys may take."""
 
 ARCHIVE_LAG_SAMPLES_MAX: Final = 4096
 """Moments that are remembered to say how old the oldest record is that is not archived; beyond it

@@ -23,6 +23,7 @@ from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import ArchiveDamaged, Manifest, mark, marked, shard_ids
 from logservice.archive.range_file import read_batches
 from logservice.archive.running import Archiver
+from logservice.archive.sealing import Keys
 from logservice.archive.settings import (
     ArchiveSection,
     ClusterSection,
@@ -313,6 +314,22 @@ async def test_bytes_and_records_are_both_verified(bench: Bench, tmp_path: Path)
         text.replace(f'"object_bytes": {row.object_bytes}', f'"object_bytes": {len(content)}')
     )
     assert "records with digest" in (await verify(bench.folder, 1)).problems[0]
+
+
+async def test_keys_change_between_objects(bench: Bench) -> None:
+    """Rotation: each object is opened with its own key."""
+    keys = {"old": b"o" * 32, "new": b"n" * 32}
+    active = ["old"]
+    shipper = bench.shipper(keys=lambda: Keys(active[0], keys))
+    for key in ("old", "new"):
+        active[0] = key
+        bench.append(b"secret")
+        await bench.ship_all(shipper)
+    assert [row.key_id for row in bench.manifest.rows()] == ["old", "new"]
+    assert (await verify(bench.folder, 1, keys=Keys("new", keys))).problems == []
+    without = await verify(bench.folder, 1, keys=Keys("new", {"new": keys["new"]}))
+    assert len(without.problems) == 1
+    assert len((await verify(bench.folder, 1)).problems) == 2
 
 
 async def test_a_log_that_differs_from_its_archive_is_found(bench: Bench) -> None:

@@ -112,13 +112,16 @@ def verify(config_path: Path, live: bool, form: str) -> int:
     _need_pyarrow()
     from logservice.archive.folder import Folder
     from logservice.archive.manifest import Row, marked, shard_ids
-    from logservice.archive.settings import folder_of, load
+    from logservice.archive.settings import folder_of, keys_of, load
     from logservice.archive.verifying import Contents
     from logservice.archive.verifying import verify as verify_log
 
     settings = load(config_path)
     folder = Folder(folder_of(settings))
     marked(folder)
+
+    read_keys = keys_of(settings)
+    keys = None if read_keys is None else read_keys()
 
     def progress(row: Row) -> None:
         say(f"log {row.shard_id}: LSNs {row.first_lsn} to before {row.end_lsn}", err=True)
@@ -131,7 +134,7 @@ def verify(config_path: Path, live: bool, form: str) -> int:
                     LogClient(settings.cluster.endpoints, tls=settings.cluster.tls())
                 )
             return [
-                await verify_log(folder, shard_id, client, progress)
+                await verify_log(folder, shard_id, client, keys, progress)
                 for shard_id in shard_ids(folder)
             ]
 
