@@ -31,6 +31,12 @@ class Files(Protocol):
     changed.
     """
 
+    def check(self) -> None:
+        """Try what the place has to promise, before anything is written there. Raises
+        InvalidArgument, OSError.
+        """
+        ...
+
     def put(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
         """A file to write. It is durable under `name` when the context ends, and gone if that ends
         by an error.
@@ -64,6 +70,9 @@ class Folder:
     def __init__(self, root: Path) -> None:
         """`root` exists."""
         self._root = root
+
+    def check(self) -> None:
+        """A file system without links says so at the first row."""
 
     @contextlib.contextmanager
     def put(self, name: str) -> Iterator[BinaryIO]:

@@ -86,6 +86,7 @@ class Archiver:
     async def _begin(self) -> None:
         state = await self._client.hakeeper.cluster_state()
         self._cluster_id = state.cluster_id
+        await asyncio.to_thread(self._files.check)
         await asyncio.to_thread(mark, self._files, self._cluster_id)
 
     async def _chosen(self) -> list[Shipper]:

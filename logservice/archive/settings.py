@@ -17,6 +17,8 @@ from logservice_wire.errors import InvalidArgument
 from msgspec import Meta
 
 from logservice import bounds
+from logservice.archive.bucket import Bucket, Credentials, Place
+from logservice.archive.folder import Files, Folder
 from logservice.archive.sealing import Keys, keys_of_command, keys_of_file
 
 
@@ -54,7 +56,8 @@ class LogsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ArchiveSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the archive is, and how large its objects become."""
 
-    folder: Annotated[str, Meta(min_length=1)]
+    folder: str = ""
+    """A folder of this machine that exists; or there is a section `bucket`."""
     hold: Annotated[str, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX)] = "archive"
     """The name of the hold in each log; two archives of one cluster have two names."""
     object_bytes: Annotated[int, Meta(ge=1, le=bounds.ARCHIVE_OBJECT_BYTES_MAX)] = (
@@ -71,12 +74,28 @@ class ArchiveSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """On the loopback address; 0: none."""
 
 
+class BucketSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bucket of S3, or of a server that speaks its protocol and keeps conditional writes. Who
+    asks is said by AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the
+    environment.
+    """
+
+    name: Annotated[str, Meta(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    prefix: Annotated[str, Meta(pattern=r"^([A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*)?$")] = ""
+    region: str = "us-east-1"
+    endpoint: str = ""
+    """host:port of a server that is not Amazon's."""
+    plaintext: bool = False
+    """Without TLS."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
     archive: ArchiveSection
     cluster: ClusterSection
     logs: LogsSection = LogsSection()
+    bucket: BucketSection | None = None
 
 
 def load(path: Path) -> Settings:
@@ -88,6 +107,10 @@ def load(path: Path) -> Settings:
         raise InvalidArgument(f"{path}: {error}", field="config") from error
     if not settings.logs.names and not settings.logs.labels:
         raise InvalidArgument(f"{path}: logs.names and logs.labels choose no log", field="logs")
+    if bool(settings.archive.folder) == (settings.bucket is not None):
+        raise InvalidArgument(
+            f"{path}: an archive is in archive.folder or in a bucket", field="archive.folder"
+        )
     return settings
 
 
@@ -103,11 +126,15 @@ def keys_of(settings: Settings) -> Callable[[], Keys] | None:
     return None
 
 
-def folder_of(settings: Settings) -> Path:
-    """The archive's folder, which exists. Raises InvalidArgument: a folder that is made by itself
-    might be the mount point of a disk that is not there.
+def files_of(settings: Settings) -> Files:
+    """Where the archive is. Raises InvalidArgument: a folder has to exist, because one that is made
+    by itself might be the mount point of a disk that is not there.
     """
+    given = settings.bucket
+    if given is not None:
+        place = Place(given.name, given.prefix, given.region, given.endpoint, given.plaintext)
+        return Bucket(place, Credentials.of_environment())
     folder = Path(settings.archive.folder)
     if not folder.is_dir():
         raise InvalidArgument(f"there is no folder {folder}", field="archive.folder")
-    return folder
+    return Folder(folder)

@@ -44,6 +44,12 @@ full disk takes a person."""
 ARCHIVE_LOGS_AT_ONCE: Final = 4
 """Logs that read and write at the same time; each has a row group and a read in memory."""
 
+ARCHIVE_REQUEST_S: Final = 30.0
+"""How long a request to a bucket may take to connect, or stand still."""
+
+ARCHIVE_UPLOAD_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that are handed to an upload at a time: a part of S3's has 5 MiB at least."""
+
 ARCHIVE_KEYS_COMMAND_S: Final = 30.0
 """How long the command that prints the archive's keys may take."""
 

@@ -127,6 +127,34 @@ async def test_a_log_is_archived_up_to_its_tail(bench: Bench) -> None:
     assert not await bench.shipper().ship(to_tail=True), "nothing new"
 
 
+async def test_an_object_has_a_bounded_number_of_lsns(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ARCHIVE_OBJECT_LSNS_MAX", 50)
+    monkeypatch.setattr(bounds, "ARCHIVE_READ_BYTES", 1)
+    for _ in range(12):
+        bench.append(*[b""] * 10)
+    await bench.ship_all()
+    assert [row.end_lsn for row in bench.manifest.rows()] == [51, 101, 121]
+
+
+async def test_a_quiet_log_is_looked_at_seldom(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pauses double up to ARCHIVE_POLL_MAX_S."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 7:
+            raise Killed
+
+    monkeypatch.setattr("logservice.archive.shipping.asyncio.sleep", pause)
+    with pytest.raises(Killed):
+        await bench.shipper()._wait_until_due(False)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, *[bounds.ARCHIVE_POLL_MAX_S] * 3]
+
+
 async def test_what_was_truncated_before_is_said(bench: Bench) -> None:
     bench.append(*[b"a"] * 20)
     bench.log.truncate(8, 0)

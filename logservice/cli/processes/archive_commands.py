@@ -37,17 +37,16 @@ def archive() -> None:
 def run(config_path: Path, once: bool) -> int:
     """Archive the chosen logs until SIGTERM or SIGINT."""
     _need_pyarrow()
-    from logservice.archive.folder import Folder
     from logservice.archive.running import Archiver
-    from logservice.archive.settings import folder_of, load
+    from logservice.archive.settings import files_of, load
 
     settings = load(config_path)
-    folder = Folder(folder_of(settings))
+    files = files_of(settings)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
     async def main() -> int:
         async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
-            archiver = Archiver(client, settings, folder)
+            archiver = Archiver(client, settings, files)
             if once:
                 return await archiver.run_once()
             running = asyncio.ensure_future(archiver.run())
@@ -73,15 +72,14 @@ def status(config_path: Path, live: bool, form: str) -> int:
     Exit code 1 when rows are missing or damaged; objects are not read.
     """
     _need_pyarrow()
-    from logservice.archive.folder import Folder
     from logservice.archive.manifest import marked, shard_ids
-    from logservice.archive.settings import folder_of, load
+    from logservice.archive.settings import files_of, load
     from logservice.archive.verifying import Contents, contents
 
     settings = load(config_path)
-    folder = Folder(folder_of(settings))
-    marked(folder)
-    found = [contents(folder, shard_id) for shard_id in shard_ids(folder)]
+    files = files_of(settings)
+    marked(files)
+    found = [contents(files, shard_id) for shard_id in shard_ids(files)]
 
     async def ends() -> dict[int, int | None]:
         async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
@@ -110,15 +108,14 @@ def verify(config_path: Path, live: bool, form: str) -> int:
     Exit code 1 when anything is not what was archived, or differs from the log.
     """
     _need_pyarrow()
-    from logservice.archive.folder import Folder
     from logservice.archive.manifest import Row, marked, shard_ids
-    from logservice.archive.settings import folder_of, keys_of, load
+    from logservice.archive.settings import files_of, keys_of, load
     from logservice.archive.verifying import Contents
     from logservice.archive.verifying import verify as verify_log
 
     settings = load(config_path)
-    folder = Folder(folder_of(settings))
-    marked(folder)
+    files = files_of(settings)
+    marked(files)
 
     read_keys = keys_of(settings)
     keys = None if read_keys is None else read_keys()
@@ -134,8 +131,8 @@ def verify(config_path: Path, live: bool, form: str) -> int:
                     LogClient(settings.cluster.endpoints, tls=settings.cluster.tls())
                 )
             return [
-                await verify_log(folder, shard_id, client, keys, progress)
-                for shard_id in shard_ids(folder)
+                await verify_log(files, shard_id, client, keys, progress)
+                for shard_id in shard_ids(files)
             ]
 
     found = asyncio.run(main())
