@@ -149,9 +149,11 @@ async def test_a_quiet_log_is_looked_at_seldom(
         if len(pauses) == 7:
             raise Killed
 
+    shipper = bench.shipper()
+    assert not await shipper.ship(to_tail=True)
     monkeypatch.setattr("logservice.archive.shipping.asyncio.sleep", pause)
     with pytest.raises(Killed):
-        await bench.shipper()._wait_until_due(False)
+        await shipper._wait_until_due(False)
     assert pauses == [1.0, 2.0, 4.0, 8.0, *[bounds.ARCHIVE_POLL_MAX_S] * 3]
 
 
