@@ -21,7 +21,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -47,6 +47,9 @@ test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 
 test-go: .venv ## the client of examples/go, built and run against a cluster
 	LOGSERVICE_REQUIRE_GO=1 $(BIN)/python -m pytest -n 0 tests/examples/test_go_client.py
+
+test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an environment of its own
+	LOGSERVICE_REQUIRE_S3=1 $(BIN)/python -m pytest -n 0 tests/archive/test_bucket.py
 
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py

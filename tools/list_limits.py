@@ -33,6 +33,7 @@ SOURCES = {
     "requests, truncation, HAKeeper's shell, repair": "logservice/bounds/nodehost.py",
     "the consensus core": "logservice/bounds/raft.py",
     "log storage": "logservice/bounds/logdb.py",
+    "the archiver": "logservice/bounds/archive.py",
     "what client and server must agree on": "client/logservice_wire/bounds.py",
     "the client": "client/logservice_client/bounds.py",
 }

@@ -7,6 +7,7 @@ other call is repeated safely, and `routing.py` where a call goes.
 """
 
 from logservice_client.client import LogClient
+from logservice_client.digesting import RangeDigest
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
 from logservice_client.lineage import Lineage
@@ -26,6 +27,7 @@ __all__ = [
     "LogClient",
     "LsnAtTime",
     "Meter",
+    "RangeDigest",
     "ReadResult",
     "Records",
     "Redundancy",

@@ -69,8 +69,11 @@ class Caller:
         rpc: Rpc[RequestT, ResponseT],
         request: RequestT,
         timeout_s: float | None = None,
+        *,
+        address: str = "",
     ) -> ResponseT:
-        """Call `rpc` at a replica of `shard`, or at any store when `shard` is None.
+        """Call `rpc` at a replica of `shard`, or at any store when `shard` is None. With `address`
+        every attempt goes there: for what that replica alone can say.
 
         Raises the error that the server answered, NotReady or another retryable one when the
         deadline passed without an effect, UnknownOutcome when a mutating call may have had one.
@@ -80,10 +83,13 @@ class Caller:
         attempt_s = ATTEMPT_TIMEOUT_S
         unknown: LogServiceError | None = None
         halted = 0
+        only = address
         while True:
             address = ""
             try:
-                if shard is None:
+                if only:
+                    address = await self.router.connect_first([only], deadline)
+                elif shard is None:
                     address = await self.router.pick_any(deadline)
                 else:
                     address = await self.router.pick(shard, deadline, near=rpc in NEAR)

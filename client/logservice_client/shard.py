@@ -43,6 +43,7 @@ from logservice_client.appender import Appender
 from logservice_client.batch import Batch
 from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
+from logservice_client.digesting import Progress, RangeDigest, digest_of
 from logservice_client.failure import error_of, may_repeat
 from logservice_client.held_log import HeldLog
 from logservice_client.lineage import KnownLineage, Lineage
@@ -287,6 +288,40 @@ class Shard:
                 ):
                     raise
             await asyncio.sleep(pause_s)
+
+    async def digest(
+        self,
+        from_lsn: int,
+        to_lsn: int,
+        *,
+        stale: bool = False,
+        address: str = "",
+        progress: Progress | None = None,
+        patience: float = TIMEOUT_DEFAULT_S,
+    ) -> RangeDigest:
+        """The digest of the LSNs from `from_lsn` to before `to_lsn`: records and gaps, whatever
+        blocks they are in. Two ranges with equal digests are equal, also in two clusters.
+
+        `address`: ask the store there and no other one. `stale`: what the replica has applied,
+        without asking the others. `progress` is told how far it is. It raises when no call
+        succeeds for `patience` seconds; Truncated{first_lsn} when a part of the range is truncated,
+        BeyondTail{next_lsn} when the log does not reach as far.
+        """
+        self._history.check()
+        request = log_pb2.DigestRequest(
+            shard_id=self.shard_id,
+            from_lsn=from_lsn,
+            to_lsn=to_lsn,
+            stale=stale,
+            lineage=self._history.named,
+        )
+        try:
+            return await digest_of(
+                self._caller, request, address=address, progress=progress, patience=patience
+            )
+        except LineageChanged as error:
+            self._history.refused(error)
+            raise
 
     async def _responses(
         self, address: str, request: log_pb2.FollowRequest

@@ -210,6 +210,7 @@ class SyncShard(_Face[Shard]):
     append_block = _waiting(Shard.append_block)
     read = _waiting(Shard.read)
     lsn_at_time = _waiting(Shard.lsn_at_time)
+    digest = _waiting(Shard.digest)
     connect = _waiting(Shard.connect)
     truncate = _waiting(Shard.truncate)
     status = _waiting(Shard.status)

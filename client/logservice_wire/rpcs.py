@@ -134,6 +134,7 @@ FOLLOW: Final = Rpc(_LOG + "Follow", log_pb2.FollowRequest, log_pb2.ReadResponse
 LSN_AT_TIME: Final = Rpc(
     _LOG + "LsnAtTime", log_pb2.LsnAtTimeRequest, log_pb2.LsnAtTimeResponse, _READ
 )
+DIGEST: Final = Rpc(_LOG + "Digest", log_pb2.DigestRequest, log_pb2.DigestResponse, _READ)
 TRUNCATE: Final = Rpc(
     _LOG + "Truncate", log_pb2.TruncateRequest, log_pb2.TruncateResponse, _TRUNCATE, mutates=True
 )

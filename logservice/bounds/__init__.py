@@ -10,6 +10,7 @@ between stores and versions; the configuration file can override those it names.
 | `nodehost` | requests, truncation, HAKeeper's shell, damage and repair |
 | `transport` | connections between stores |
 | `security` | identities, calls and streams of one caller, audit, certificates |
+| `archive` | the archiver: objects, pauses |
 | `server` | calls, the admin port, the command line |
 
 The code imports none of these modules, only this package (``bounds.NAME``, or ``from
@@ -18,6 +19,7 @@ is here, and each is stated once (`tests/tidy/test_bounds.py`). Start reading wi
 layer may import this package, and it imports no other.
 """
 
+from logservice.bounds.archive import *  # noqa: F403
 from logservice.bounds.hard import *  # noqa: F403
 from logservice.bounds.logdb import *  # noqa: F403
 from logservice.bounds.nodehost import *  # noqa: F403

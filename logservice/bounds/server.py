@@ -49,6 +49,10 @@ page by page (ListShards)."""
 REPORT_ROWS_PER_SLICE: Final = 256
 """Rows of a report that are encoded at a stretch, in less than a millisecond."""
 
+DIGEST_CALL_S: Final = 1.0
+"""After so long a Digest answers with what it has, at the next end of a piece: half of the time
+that a client gives its first attempt."""
+
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
 """Bytes of one of Follow's answers: large enough that a call's cost vanishes, small enough to be
 fair."""

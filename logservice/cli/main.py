@@ -26,6 +26,10 @@ _CERTIFICATES = "logservice.cli.certificates"
                 f"{_PROCESSES}.cluster_commands:cluster",
                 "Run a cluster of processes on this machine.",
             ),
+            "archive": (
+                f"{_PROCESSES}.archive_commands:archive",
+                "Archive the logs of a cluster, or look at the archive.",
+            ),
             "audit": (f"{_OFFLINE}.audit_commands:audit", "Verify a store's audit log."),
             "certs": (
                 f"{_CERTIFICATES}.commands:certs",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import secrets
 
-from logservice_wire.block import validate_block
+from logservice_wire.block import Block, validate_block
 from logservice_wire.bounds import SESSION_WINDOW
+from logservice_wire.digest import START, Digester
 from logservice_wire.errors import (
     BeyondTail,
     Fenced,
@@ -187,6 +188,30 @@ class FakeLog:
             response.next_lsn = run.first_lsn + run.record_count
             size += len(run.block)
         return response
+
+    def digest(self, request: log_pb2.DigestRequest, runs_max: int) -> log_pb2.DigestResponse:
+        """As much of a digest as `runs_max` runs are; on to the end of a piece."""
+        if request.from_lsn <= self.truncated:
+            raise Truncated(first_lsn=self.truncated + 1)
+        if request.to_lsn > self.next_lsn:
+            raise BeyondTail(next_lsn=self.next_lsn)
+        begun = request.at_lsn or request.from_lsn
+        one = Digester(request.from_lsn, request.to_lsn, at_lsn=begun, chain=request.chain or START)
+        for number, run in enumerate(self.runs[self._position(begun) :]):
+            if one.done or (number >= runs_max and one.chain_lsn > begun):
+                break
+            if run.gap:
+                one.add_gap(run.first_lsn, run.record_count, run.gap)
+            else:
+                one.add_block(run.first_lsn, Block.parse(run.block))
+        return log_pb2.DigestResponse(
+            digest=one.digest() if one.done else b"",
+            at_lsn=one.chain_lsn,
+            chain=one.chain,
+            records=one.records,
+            gap_lsns=one.gap_lsns,
+            value_bytes=one.value_bytes,
+        )
 
     def _position(self, lsn: int) -> int:
         low, high = 0, len(self.runs)

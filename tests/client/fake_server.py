@@ -75,6 +75,8 @@ class FakeCluster:
         self.redundancy = (0, 0)
         """Healthy voters and voters, as acks tell."""
         self.commit_delay_s = 0.0
+        self.digest_pieces = 1000
+        """How many runs one Digest goes through, at least."""
         self.faults: deque[Fault] = deque()
         self.ids: dict[str, int] = {}
         self.id_requests: dict[str, int] = {}
@@ -227,6 +229,8 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         self.zone = ""
         self.ready = True
         self.silent = False
+        self.other_log: FakeLog | None = None
+        """What this store digests instead of the log that all share."""
         self.frozen = asyncio.Event()
         self.calls: list[str] = []
         self._server: grpc.aio.Server | None = None
@@ -388,6 +392,14 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         log = self.log(request.shard_id)
         log.check_lineage(request.lineage)
         response = log.read(request.lsn, request.max_bytes or 1 << 20)
+        response.position.CopyFrom(self.cluster.position(log))
+        return response
+
+    @typed
+    async def Digest(self, request: log_pb2.DigestRequest, context: Any) -> Any:
+        log = self.other_log or self.log(request.shard_id)
+        log.check_lineage(request.lineage)
+        response = log.digest(request, self.cluster.digest_pieces)
         response.position.CopyFrom(self.cluster.position(log))
         return response
 

@@ -66,7 +66,9 @@ async def test_what_may_have_been_appended_before_the_fork_is_unknown(
         await shard.append(b"three")
 
 
-@pytest.mark.parametrize("first", ["read", "follow", "truncate", "acquire", "hold", "status"])
+@pytest.mark.parametrize(
+    "first", ["read", "follow", "time", "digest", "truncate", "acquire", "hold", "renew", "status"]
+)
 async def test_every_call_is_told(cluster: FakeCluster, client: LogClient, first: str) -> None:
     shard = client.shard(1)
     for number in range(5):
@@ -79,6 +81,9 @@ async def test_every_call_is_told(cluster: FakeCluster, client: LogClient, first
 
     calls = {
         "read": lambda: shard.read(5),
+        "time": lambda: shard.lsn_at_time(1),
+        "digest": lambda: shard.digest(1, 2),
+        "renew": lambda: shard.renew_hold("h"),
         "follow": follow,
         "truncate": lambda: shard.truncate(1),
         "acquire": lambda: shard.acquire_writer("me"),

@@ -137,6 +137,15 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     ),
     "Read": lambda: READ,
     "LsnAtTime": lambda: log_pb2.LsnAtTimeResponse(position=POSITION, lsn=11, truncated=True),
+    "Digest": lambda: log_pb2.DigestResponse(
+        position=POSITION,
+        digest=b"d" * 32,
+        at_lsn=15,
+        chain=b"c" * 32,
+        records=2,
+        gap_lsns=2,
+        value_bytes=5,
+    ),
     "Truncate": lambda: log_pb2.TruncateResponse(position=POSITION, truncated_lsn=10),
     "GetShardStatus": lambda: log_pb2.GetShardStatusResponse(
         position=POSITION,
@@ -295,6 +304,7 @@ COMMANDS = {
     "read": ("read", 1),
     "follow": ("follow", 1, "--count", 2),
     "lsn-at": ("lsn-at", 1, "2026-11-25T16:40:00Z"),
+    "digest": ("digest", 1, 11, 15),
     "truncate": ("truncate", 1, 10),
     "status": ("status", 1),
     "writer-acquire": ("writer", "acquire", 1, "me"),

@@ -28,6 +28,7 @@ CALLS: dict[str, Any] = {
     "Append": log.AppendRequest(shard_id=1, block=block()),
     "Read": log.ReadRequest(shard_id=1, lsn=1),
     "LsnAtTime": log.LsnAtTimeRequest(shard_id=1, append_time_us=1),
+    "Digest": log.DigestRequest(shard_id=1, from_lsn=1, to_lsn=2),
     "Truncate": log.TruncateRequest(shard_id=1, lsn=1),
     "GetShardStatus": log.GetShardStatusRequest(shard_id=1),
     "AcquireWriter": log.AcquireWriterRequest(shard_id=1, holder="w"),

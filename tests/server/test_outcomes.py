@@ -262,7 +262,7 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
 }
-READING = {"Read", "Follow", "LsnAtTime", "GetShardStatus", "AppendStream"}
+READING = {"Read", "Follow", "LsnAtTime", "Digest", "GetShardStatus", "AppendStream"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport"}

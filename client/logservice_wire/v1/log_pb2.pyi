@@ -14,11 +14,16 @@ class GapReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GAP_REASON_WRONG_EXPECTED_LSN: _ClassVar[GapReason]
     GAP_REASON_SEQUENCE: _ClassVar[GapReason]
     GAP_REASON_CORRUPT: _ClassVar[GapReason]
+
+class DigestCovers(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIGEST_COVERS_RECORDS: _ClassVar[DigestCovers]
 GAP_REASON_NONE: GapReason
 GAP_REASON_FENCED: GapReason
 GAP_REASON_WRONG_EXPECTED_LSN: GapReason
 GAP_REASON_SEQUENCE: GapReason
 GAP_REASON_CORRUPT: GapReason
+DIGEST_COVERS_RECORDS: DigestCovers
 
 class LogPosition(_message.Message):
     __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address", "voters", "healthy_voters", "lineage")
@@ -254,6 +259,44 @@ class LsnAtTimeResponse(_message.Message):
     lsn: int
     truncated: bool
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., truncated: bool = ...) -> None: ...
+
+class DigestRequest(_message.Message):
+    __slots__ = ("shard_id", "from_lsn", "to_lsn", "stale", "covers", "at_lsn", "chain", "lineage")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_LSN_FIELD_NUMBER: _ClassVar[int]
+    TO_LSN_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    COVERS_FIELD_NUMBER: _ClassVar[int]
+    AT_LSN_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    from_lsn: int
+    to_lsn: int
+    stale: bool
+    covers: DigestCovers
+    at_lsn: int
+    chain: bytes
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., from_lsn: _Optional[int] = ..., to_lsn: _Optional[int] = ..., stale: bool = ..., covers: _Optional[_Union[DigestCovers, str]] = ..., at_lsn: _Optional[int] = ..., chain: _Optional[bytes] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+
+class DigestResponse(_message.Message):
+    __slots__ = ("position", "digest", "at_lsn", "chain", "records", "gap_lsns", "value_bytes")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    AT_LSN_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    GAP_LSNS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    digest: bytes
+    at_lsn: int
+    chain: bytes
+    records: int
+    gap_lsns: int
+    value_bytes: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., digest: _Optional[bytes] = ..., at_lsn: _Optional[int] = ..., chain: _Optional[bytes] = ..., records: _Optional[int] = ..., gap_lsns: _Optional[int] = ..., value_bytes: _Optional[int] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("shard_id", "lsn", "writer_epoch", "lineage")

@@ -69,6 +69,11 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeResponse.FromString,
                 _registered_method=True)
+        self.Digest = channel.unary_unary(
+                '/logservice.v1.Log/Digest',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.DigestRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.DigestResponse.FromString,
+                _registered_method=True)
         self.Truncate = channel.unary_unary(
                 '/logservice.v1.Log/Truncate',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.TruncateRequest.SerializeToString,
@@ -183,6 +188,16 @@ class LogServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Digest(self, request, context):
+        """The digest of the LSNs [from_lsn, to_lsn): equal wherever a reader of them is told the same
+        (docs/digest.md). Any replica answers for what it has. One call does as much as it has time
+        for; while it has no digest, the next one goes on from its at_lsn and chain, at any replica. Below
+        first_lsn is TRUNCATED; beyond the tail is BEYOND_TAIL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Truncate(self, request, context):
         """Every record up to and including lsn may go.
         """
@@ -292,6 +307,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.LsnAtTime,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeResponse.SerializeToString,
+            ),
+            'Digest': grpc.unary_unary_rpc_method_handler(
+                    servicer.Digest,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.DigestRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.DigestResponse.SerializeToString,
             ),
             'Truncate': grpc.unary_unary_rpc_method_handler(
                     servicer.Truncate,
@@ -528,6 +548,33 @@ class Log(object):
             '/logservice.v1.Log/LsnAtTime',
             logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.LsnAtTimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Digest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/Digest',
+            logservice__wire_dot_v1_dot_log__pb2.DigestRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.DigestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,19 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl lsn-at 1 2026-11-25T16:40:00Z",
         "logctl read 1 --from $(logctl lsn-at 1 1795624800 -o json | jq .lsn)",
     ),
+    "logservice archive run": (
+        "logservice archive run -c archive.toml",
+        "logservice archive run -c archive.toml --once",
+    ),
+    "logservice archive status": ("logservice archive status -c archive.toml --live",),
+    "logservice archive verify": (
+        "logservice archive verify -c archive.toml",
+        "logservice archive verify -c archive.toml --live -o json",
+    ),
+    "logctl digest": (
+        "logctl digest 1 1 50001",
+        "logctl digest 1 1 50001 --all-replicas -o json",
+    ),
     "logctl timestamps": ("logctl timestamps 1", "logctl timestamps 1 1000 -o json"),
     "logctl admit": ("logctl admit store-4", "logctl admit store-4 --hakeeper"),
     "logctl joining": ("logctl joining by-verb", "logctl joining automatic"),

@@ -36,7 +36,7 @@ from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
-from logservice.server.services import reading
+from logservice.server.services import digesting, reading
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import (
     StoreContext,
@@ -242,6 +242,13 @@ class LogService(log_pb2_grpc.LogServicer):
     ) -> log_pb2.LsnAtTimeResponse:
         """Where to begin; see `server.services.reading`."""
         return await reading.lsn_at_time(self.store, request, context)
+
+    @handler
+    async def Digest(
+        self, request: log_pb2.DigestRequest, context: Context
+    ) -> log_pb2.DigestResponse:
+        """The digest of a range; see `server.services.digesting`."""
+        return await digesting.digest(self.store, request, context)
 
     @handler
     async def CloseShard(

@@ -40,7 +40,7 @@ _WAIT_S: Final = 5.0
 _TIMESTAMP: Final = struct.Struct("<q")
 """The last field of a block's header."""
 
-_GAP_REASONS: Final = {
+GAP_REASONS: Final = {
     Reason.FENCED: log_pb2.GAP_REASON_FENCED,
     Reason.WRONG_EXPECTED_LSN: log_pb2.GAP_REASON_WRONG_EXPECTED_LSN,
     Reason.SEQUENCE_GAP: log_pb2.GAP_REASON_SEQUENCE,
@@ -68,7 +68,7 @@ async def read(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
     limit_s = timeout_s(context, store.limits)
-    taken = await store.answers.take(_at_most(max_bytes), min(limit_s, bounds.ANSWER_WAIT_S))
+    taken = await store.answers.take(at_most(max_bytes), min(limit_s, bounds.ANSWER_WAIT_S))
     try:
         found = await store.host.read_log(shard, lsn, max_bytes)
         response = _response(store, shard, found, found.runs)
@@ -169,7 +169,7 @@ class _Follow:
         """Send one message; returns whether a stop condition holds behind it, None at the tail."""
         wanted = self._bytes_wanted()
         answers = self._store.answers
-        taken = await answers.take(_at_most(wanted), bounds.STREAM_WRITE_STALL_S)
+        taken = await answers.take(at_most(wanted), bounds.STREAM_WRITE_STALL_S)
         try:
             found = await self._host.read_log(self._shard, self._next_lsn, wanted)
             if not found.runs and not found.end_lsn:
@@ -227,7 +227,7 @@ class _Follow:
         return response
 
 
-def _at_most(max_bytes: int) -> int:
+def at_most(max_bytes: int) -> int:
     """The largest answer to a request for `max_bytes`: its last block may reach beyond that
     size.
     """
@@ -253,7 +253,7 @@ def _response(
             first_lsn=run.first_lsn,
             record_count=run.record_count,
             block=b"" if run.gap is not None else bytes(run.block),
-            gap=log_pb2.GAP_REASON_NONE if run.gap is None else _GAP_REASONS[run.gap],
+            gap=log_pb2.GAP_REASON_NONE if run.gap is None else GAP_REASONS[run.gap],
             term=run.term,
             append_time_us=run.append_time_us,
         )

@@ -1,0 +1,11 @@
+"""The archive: logs as Parquet objects with a manifest, made by a process beside the cluster.
+
+It uses the client's public interface and nothing else of the service, so what it may do is what its
+identity was granted: read and truncate (for its hold) over the logs, read over the cluster.
+
+`manifest.py` is the place to start: what is true of an archive, whoever was killed when.
+`shipping.py` brings one log there, `running.py` all the chosen ones. `range_file.py` is a range of
+a log as Parquet. `folder.py` says what a place for files has to promise, and is a folder;
+`bucket.py` is a bucket of S3. `sealing.py` encrypts objects. `verifying.py` reads everything again.
+`settings.py` is the configuration, `lag.py` the metrics.
+"""

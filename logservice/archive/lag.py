@@ -1,0 +1,104 @@
+"""lag: how far an archive is behind its logs, in records, bytes and seconds; as metrics, too.
+
+Theory of operation. Records are exact: the log's end less the manifest's. Seconds are those since
+the archiver first saw the oldest record that is not archived; what was there before it started has
+the age of the process. Bytes are an estimate: records behind, times the mean size of those archived
+since the start, because nobody has read the others yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from logservice import bounds
+
+_LABELS: Final = ("shard",)
+
+
+@dataclass(slots=True)
+class Lag:
+    """Of one log. `now_s` is a clock that never goes back."""
+
+    now_s: Callable[[], float]
+    archived_lsn: int = 0
+    """The LSN behind the last row."""
+    end_lsn: int = 0
+    """The LSN behind the log's last record."""
+    archived_bytes: int = 0
+    archived_lsns: int = 0
+    _seen: list[tuple[int, float]] = field(default_factory=list)
+
+    def seen(self, end_lsn: int) -> None:
+        """The log ends before `end_lsn`."""
+        if end_lsn > self.end_lsn:
+            self.end_lsn = end_lsn
+            self._seen.append((end_lsn, self.now_s()))
+            if len(self._seen) > bounds.ARCHIVE_LAG_SAMPLES_MAX:
+                # The newest stays, and the oldest moment of each pair with the later end.
+                self._seen = [
+                    (end, first_s)
+                    for (_, first_s), (end, _) in zip(
+                        self._seen[::2], [*self._seen[1::2], self._seen[-1]], strict=False
+                    )
+                ]
+
+    def archived(self, end_lsn: int, lsns: int, value_bytes: int) -> None:
+        """The manifest ends at `end_lsn`, with so many more LSNs and bytes of records."""
+        self.archived_lsn = end_lsn
+        self.archived_lsns += lsns
+        self.archived_bytes += value_bytes
+        self._seen = [one for one in self._seen if one[0] > end_lsn]
+
+    @property
+    def records(self) -> int:
+        """LSNs that are not archived."""
+        return max(0, self.end_lsn - self.archived_lsn)
+
+    @property
+    def seconds(self) -> float:
+        """How long the oldest of them is known."""
+        return self.now_s() - self._seen[0][1] if self.records and self._seen else 0.0
+
+    @property
+    def estimated_bytes(self) -> int:
+        """About how many bytes they have."""
+        if not self.archived_lsns:
+            return 0
+        return self.records * self.archived_bytes // self.archived_lsns
+
+
+class Metrics:
+    """The metrics of one archiver process."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.registry = CollectorRegistry()
+        prefix = "logservice_archive"
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
+
+        self.lag_records = gauge("lag_records", "LSNs that are not archived")
+        self.lag_seconds = gauge("lag_seconds", "How long the oldest of them is known")
+        self.lag_bytes = gauge("lag_bytes", "About how many bytes they have")
+        self.archived_lsn = gauge("archived_lsn", "The LSN behind the last archived one")
+        self.objects = counter("objects", "Objects that were archived")
+        self.object_bytes = counter("object_bytes", "Their bytes")
+        self.missing_lsns = counter("missing_lsns", "LSNs that were truncated before")
+        self.lost_races = counter("lost_races", "Objects that another archiver made first")
+        self.failures = counter("failures", "Attempts that ended in an error")
+
+    def show(self, shard_id: int, lag: Lag) -> None:
+        """Set the gauges of one log."""
+        shard = str(shard_id)
+        self.lag_records.labels(shard).set(lag.records)
+        self.lag_seconds.labels(shard).set(lag.seconds)
+        self.lag_bytes.labels(shard).set(lag.estimated_bytes)
+        self.archived_lsn.labels(shard).set(lag.archived_lsn)

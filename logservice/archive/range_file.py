@@ -1,0 +1,224 @@
+"""range_file: a range of a log as Parquet, and back.
+
+Theory of operation. An object has one row for each LSN of its range, in their order: a record, or
+the reason of a gap. Blocks come as a reader gets them; their two columns are what Arrow wants, so
+no record is touched on the way, and the digest of the range is computed beside it
+(`logservice_wire.digest`). What is read back is fed to the same digest: equal means that a reader
+is told the same.
+
+Columns: lsn; record (null in a gap); gap (null for a record, else the number of log.proto's
+GapReason); written, which is when the client made the block; append_time, which is null until logs
+have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from logservice_client import Gap, GapReason, Records
+from logservice_client.arrow import lsns, repeated, values
+from logservice_wire.digest import Digester, digest_text
+from logservice_wire.errors import InvalidArgument
+
+from logservice import bounds
+from logservice.archive.manifest import ArchiveDamaged, GapRun
+from logservice.archive.sealing import Keys, Sealing
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("lsn", pa.int64(), nullable=False),
+        pa.field("record", pa.binary()),
+        pa.field("gap", pa.int32()),
+        pa.field("written", _TIME),
+        pa.field("append_time", _TIME),
+    ]
+)
+
+_ENDLESS: Final = (1 << 63) - 1
+_OFFSET_BYTES: Final = 4
+
+
+class HashedFile:
+    """What is written to a file, counted and hashed on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Write to `file`."""
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: Any) -> None:
+        self._hash.update(data)
+        self._file.write(data)
+        self.size += len(data)
+
+    @property
+    def sha256(self) -> str:
+        """Of all bytes so far."""
+        return self._hash.hexdigest()
+
+
+class _Sink:
+    """The file that Arrow writes to."""
+
+    def __init__(self, target: HashedFile | Sealing) -> None:
+        self._target = target
+        self.closed = False
+        self.abandoned = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if not self.abandoned:
+            self._target.write(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Whoever opened the file makes it durable."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class RangeWriter:
+    """Writes one object. Feed `add` in the order of LSNs, then `finish`."""
+
+    def __init__(
+        self, file: BinaryIO, first_lsn: int, *, keys: Keys | None = None, name: str = ""
+    ) -> None:
+        """The range begins with `first_lsn`. `keys`: it is sealed, under `name`."""
+        self.digester = Digester(first_lsn, _ENDLESS)
+        self.gaps: list[GapRun] = []
+        self.file = HashedFile(file)
+        self._sealing = None if keys is None else Sealing(self.file, keys, name)
+        self._sink = _Sink(self._sealing or self.file)
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=["gap", "written", "append_time"],
+            column_encoding={"lsn": "DELTA_BINARY_PACKED", "record": "PLAIN"},
+            write_statistics=["lsn"],
+        )
+        self._batches: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN that is added next."""
+        return self.digester.next_lsn
+
+    def add(self, item: Records | Gap) -> None:
+        """Raises InvalidArgument for a gap whose reason is newer than this program."""
+        count = item.record_count
+        if isinstance(item, Gap):
+            if item.reason is GapReason.UNKNOWN:
+                raise InvalidArgument(
+                    f"LSN {item.first_lsn} is a gap for a reason that this program does not know",
+                    field="gap",
+                )
+            reason = item.reason.value
+            self.digester.add_gap(item.first_lsn, count, reason)
+            self._note_gap(item.first_lsn, count, reason)
+            columns = [pa.nulls(count, pa.binary()), repeated(reason, count, pa.int32())]
+            written = pa.nulls(count, _TIME)
+        else:
+            self.digester.add_block(item.first_lsn - item.skipped, item.block)
+            columns = [values(item.block, item.skipped, count), pa.nulls(count, pa.int32())]
+            written = repeated(item.timestamp_us, count, _TIME)
+        self._batches.append(
+            pa.RecordBatch.from_arrays(
+                [lsns(item.first_lsn, count), *columns, written, pa.nulls(count, _TIME)],
+                schema=SCHEMA,
+            )
+        )
+        self._waiting_bytes += 32 * count + (
+            len(item.block.data) if isinstance(item, Records) else 0
+        )
+        if self._waiting_bytes >= bounds.ARCHIVE_ROW_GROUP_BYTES:
+            self._write_group()
+
+    def finish(self) -> str:
+        """The end of the file; returns the digest of the range as text."""
+        self._write_group()
+        self._writer.close()
+        if self._sealing is not None:
+            self._sealing.end()
+        self.digester.end_here()
+        return digest_text(self.digester.digest())
+
+    def abandon(self) -> None:
+        """Nothing more is written; what is not finished never will be. Arrow would write the end of
+        the file by itself, some time later.
+        """
+        self._sink.abandoned = True
+        self._writer.close()
+
+    def _note_gap(self, first_lsn: int, count: int, reason: int) -> None:
+        last = self.gaps[-1] if self.gaps else None
+        if last and (last.first_lsn + last.count, last.reason) == (first_lsn, reason):
+            self.gaps[-1] = GapRun(last.first_lsn, last.count + count, reason)
+        else:
+            self.gaps.append(GapRun(first_lsn, count, reason))
+
+    def _write_group(self) -> None:
+        if self._batches:
+            self._writer.write_table(pa.Table.from_batches(self._batches, SCHEMA))
+            self._batches = []
+            self._waiting_bytes = 0
+
+
+def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """The rows of an object. Raises ArchiveDamaged for what is none."""
+    try:
+        parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
+        if parquet.schema_arrow.names != SCHEMA.names:
+            raise ArchiveDamaged(detail=f"columns {parquet.schema_arrow.names}")
+        yield from parquet.iter_batches(batch_size=bounds.ARCHIVE_READ_ROWS)
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveDamaged(detail=f"no Parquet file of ours: {error}") from error
+
+
+def digest_of_object(file: BinaryIO, first_lsn: int, end_lsn: int) -> str:
+    """The digest of the range as the object has it. Raises ArchiveDamaged."""
+    digester = Digester(first_lsn, end_lsn)
+    for batch in read_batches(file):
+        lsn, record, gap = batch.column("lsn"), batch.column("record"), batch.column("gap")
+        if not lsn.equals(lsns(digester.next_lsn, len(batch))):
+            raise ArchiveDamaged(detail=f"LSNs do not go on with {digester.next_lsn}")
+        at = 0
+        runs = pc.run_end_encode(gap)
+        for run_end, reason in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            part = record.slice(at, run_end - at)
+            try:
+                _feed(digester, part, reason)
+            except ValueError as error:
+                raise ArchiveDamaged(detail=str(error)) from error
+            at = run_end
+    if not digester.done:
+        raise ArchiveDamaged(detail=f"it ends at LSN {digester.next_lsn} of {end_lsn}")
+    return digest_text(digester.digest())
+
+
+def _feed(digester: Digester, part: pa.BinaryArray, reason: int | None) -> None:
+    count = len(part)
+    if digester.next_lsn + count > digester.to_lsn:
+        raise ValueError(f"it goes beyond LSN {digester.to_lsn}")
+    if reason is not None:
+        if part.null_count != count:
+            raise ValueError("a record in a gap")
+        digester.add_gap(digester.next_lsn, count, reason)
+        return
+    if part.null_count:
+        raise ValueError("an LSN with neither record nor gap")
+    _, offsets, data = part.buffers()
+    begin = part.offset * _OFFSET_BYTES
+    column = memoryview(offsets)[begin : begin + (count + 1) * _OFFSET_BYTES].cast("B")
+    content = memoryview(data) if data is not None else memoryview(b"")
+    digester.add_columns(digester.next_lsn, count, column.cast("i"), column, content)

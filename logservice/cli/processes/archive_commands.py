@@ -1,0 +1,178 @@
+"""`logservice archive`: the process that archives a cluster's logs, and what it has made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+from logservice_client import LogClient
+from logservice_wire.errors import InvalidArgument, LogServiceError
+
+from logservice.cli.shell import exit_codes
+from logservice.cli.shell.output import output_option, say, show_rows
+
+_config = click.option(
+    "-c",
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file; deploy/archive.example.toml shows every key.",
+)
+
+
+@click.group()
+def archive() -> None:
+    """Archive the logs of a cluster, or look at the archive."""
+
+
+@archive.command()
+@_config
+@click.option("--once", is_flag=True, help="Archive what there is now, and end.")
+def run(config_path: Path, once: bool) -> int:
+    """Archive the chosen logs until SIGTERM or SIGINT."""
+    _need_pyarrow()
+    from logservice.archive.running import Archiver
+    from logservice.archive.settings import files_of, load
+
+    settings = load(config_path)
+    files = files_of(settings)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+
+    async def main() -> int:
+        async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
+            archiver = Archiver(client, settings, files)
+            if once:
+                return await archiver.run_once()
+            running = asyncio.ensure_future(archiver.run())
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+            return 0
+
+    logs = asyncio.run(main())
+    if once:
+        say(f"{logs} logs are archived")
+    return exit_codes.OK
+
+
+@archive.command()
+@_config
+@click.option("--live", is_flag=True, help="Ask the cluster how far each log is by now.")
+@output_option
+def status(config_path: Path, live: bool, form: str) -> int:
+    """Show what the archive has of each log.
+
+    Exit code 1 when rows are missing or damaged; objects are not read.
+    """
+    _need_pyarrow()
+    from logservice.archive.manifest import marked, shard_ids
+    from logservice.archive.settings import files_of, load
+    from logservice.archive.verifying import Contents, contents
+
+    settings = load(config_path)
+    files = files_of(settings)
+    marked(files)
+    found = [contents(files, shard_id) for shard_id in shard_ids(files)]
+
+    async def ends() -> dict[int, int | None]:
+        async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
+            return {one.shard_id: await _end(client, one.shard_id) for one in found}
+
+    lives = asyncio.run(ends()) if live else {}
+
+    def row(one: Contents) -> dict[str, object]:
+        shown = _described(one) | {"unnamed_objects": one.unnamed_objects}
+        if live:
+            end_lsn = lives[one.shard_id]
+            shown["behind"] = None if end_lsn is None else max(0, end_lsn - (one.end_lsn or 1))
+        return shown | {"problems": one.problems}
+
+    show_rows(form, [row(one) for one in found], "archived logs")
+    return exit_codes.NEGATIVE if any(one.problems for one in found) else exit_codes.OK
+
+
+@archive.command()
+@_config
+@click.option("--live", is_flag=True, help="Compare with the cluster's logs, too.")
+@output_option
+def verify(config_path: Path, live: bool, form: str) -> int:
+    """Read every object again, and compare its digest.
+
+    Exit code 1 when anything is not what was archived, or differs from the log.
+    """
+    _need_pyarrow()
+    from logservice.archive.manifest import Row, marked, shard_ids
+    from logservice.archive.settings import files_of, keys_of, load
+    from logservice.archive.verifying import Contents
+    from logservice.archive.verifying import verify as verify_log
+
+    settings = load(config_path)
+    files = files_of(settings)
+    marked(files)
+
+    read_keys = keys_of(settings)
+    keys = None if read_keys is None else read_keys()
+
+    def progress(row: Row) -> None:
+        say(f"log {row.shard_id}: LSNs {row.first_lsn} to before {row.end_lsn}", err=True)
+
+    async def main() -> list[Contents]:
+        async with contextlib.AsyncExitStack() as closing:
+            client = None
+            if live:
+                client = await closing.enter_async_context(
+                    LogClient(settings.cluster.endpoints, tls=settings.cluster.tls())
+                )
+            return [
+                await verify_log(files, shard_id, client, keys, progress)
+                for shard_id in shard_ids(files)
+            ]
+
+    found = asyncio.run(main())
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        compared = {"compared": one.compared} if live else {}
+        rows.append({**_described(one), **compared, "problems": one.problems})
+    show_rows(form, rows, "verified logs")
+    return exit_codes.NEGATIVE if any(one.problems for one in found) else exit_codes.OK
+
+
+async def _end(client: LogClient, shard_id: int) -> int | None:
+    """The LSN behind the log's last record; None when nobody says."""
+    try:
+        return (await client.shard(shard_id).status()).position.applied_lsn + 1
+    except LogServiceError:
+        return None
+
+
+def _described(one: Any) -> dict[str, object]:
+    return {
+        "shard": one.shard_id,
+        "name": one.name,
+        "first_lsn": one.first_lsn,
+        "end_lsn": one.end_lsn,
+        "ranges": one.ranges,
+        "records": one.records,
+        "gap_lsns": one.gap_lsns,
+        "missing_lsns": one.missing_lsns,
+        "value_bytes": one.value_bytes,
+        "object_bytes": one.object_bytes,
+        "archived_us": one.archived_us,
+    }
+
+
+def _need_pyarrow() -> None:
+    """Raises InvalidArgument without the extra."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise InvalidArgument(
+            "this needs pyarrow: pip install 'logservice[archive]'", field="archive"
+        ) from error
