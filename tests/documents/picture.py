@@ -265,6 +265,9 @@ class _Parts:
             stale_lookup=self._log_status,
             refusals=SimpleNamespace(counts={"stranger": 3}),
             limits=SimpleNamespace(delayed=4),
+            catch_up=SimpleNamespace(
+                figures=lambda: {"bytes_per_s": 9, "sent_bytes": 8, "delayed": 7, "waiting": 6}
+            ),
             requests=SimpleNamespace(refused={("shard.append", "member"): 6}),
         )
 

@@ -69,6 +69,7 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.listeners import HostEvent, LogCompacted, SnapshotRecovered
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica.applying import Applying
+from logservice.nodehost.replica.catch_up import CatchUpBudget, CatchUpGate
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.log_reader import LogReader
 from logservice.nodehost.replica.pace import LimitTable, Pace
@@ -137,6 +138,8 @@ class ReplicaHost(Protocol):
     clock: Clock
     limits: LimitTable
     """What logs may take of their stores."""
+    catch_up: CatchUpBudget
+    """At which rate members that are far behind get what they lack."""
 
     def tell(self, event: HostEvent) -> None:
         """Something has happened; see `listeners`."""
@@ -204,7 +207,10 @@ class Replica:
         self._on_halt = on_halt
         self._options = options
         self.log = start.log
-        self.reader = LogReader(start.log, self._read_elsewhere)
+        self._catch_up = self._make_gate(start)
+        self.reader = LogReader(
+            start.log, self._read_elsewhere, gate=self._catch_up, applied=lambda: self.applied
+        )
         if start.snapshot is not None:
             state_machine.recover_from_snapshot(start.snapshot.state)
         self.applied, self.applied_term = start.applied, start.applied_term
@@ -253,6 +259,17 @@ class Replica:
             bytes_max=self._options.pending_proposal_bytes_max,
             entry_bytes_target=self._options.entry_bytes_target,
         )
+
+    def _make_gate(self, start: ReplicaStart) -> CatchUpGate | None:
+        """Shard 0 waits for no turn: its log is short, and every repair waits for it."""
+        if self.shard == HAKEEPER_SHARD:
+            return None
+        behind_bytes = self._options.catch_up_behind_bytes
+        return CatchUpGate(self._host.catch_up, start.log, behind_bytes, self._turn_came)
+
+    def _turn_came(self) -> None:
+        if not self.stopped:
+            self.activate()
 
     def _make_hearing(self, start: ReplicaStart) -> Hearing:
         host, bootstrap = self._host, start.log.bootstrap
@@ -503,7 +520,8 @@ class Replica:
             return None
         fetched = bool(self.reader.fetched)
         try:
-            if fetched and self.reader.take_arrived():
+            arrived = fetched and self.reader.take_arrived()
+            if self.reader.turn_came() or arrived:
                 self.raft.retry_reads()
             return self._gather()
         except _BREAKS as error:
@@ -867,4 +885,6 @@ class Replica:
         self.intake.fail_all(NotReady("the replica stopped"))
         self._lsn_waiters.stop()
         self._preparation.stop()
+        if self._catch_up is not None:
+            self._catch_up.stop()
         self.state_machine.close()

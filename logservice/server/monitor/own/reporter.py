@@ -159,6 +159,7 @@ class StatusReporter:
             integrity=dict(parts.integrity_counts()),
             messages_refused=dict(parts.host.refusals.counts),
             appends_delayed=parts.host.limits.delayed,
+            catch_up=parts.host.catch_up.figures(),
             requests_refused={
                 f"{method}/{rule}": count
                 for (method, rule), count in parts.host.requests.refused.items()
