@@ -259,7 +259,10 @@ class _Parts:
             directories=[],
             replicas=SimpleNamespace(
                 infos=lambda: infos,
-                running={shard: SimpleNamespace(leader_store="s1") for shard in SHARDS},
+                running={
+                    shard: SimpleNamespace(leader_store="s1", lag_bytes=lambda match: 7 * match)
+                    for shard in SHARDS
+                },
             ),
             halts=SimpleNamespace(all=lambda: halted),
             stale_lookup=self._log_status,

@@ -838,6 +838,10 @@ class Replica:
         self._host.tell(LogCompacted(self.shard, self.replica_id, snapshot.index))
         self.changed()
 
+    def lag_bytes(self, match: Index) -> int:
+        """About how many bytes of this log a member lacks that has it up to `match`."""
+        return self.log.bytes_between(match, self.log.last_index())
+
     def changed(self) -> None:
         """It wakes up, its log was compacted, or its limits changed: forget what `info` said."""
         self._quiesced_info = None

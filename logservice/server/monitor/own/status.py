@@ -37,13 +37,16 @@ class EventLine(Struct, frozen=True, kw_only=True):
 
 class FollowerStatus(Struct, frozen=True, kw_only=True):
     """What the leader knows of one other member. `lag_entries`: how many entries are not yet
-    durable there.
+    durable there; lag_bytes: about how many bytes they take on the leader's disk; to_go_s: how long
+    that will take as it goes now, -1 when that is not known (`own.catching_up`).
     """
 
     replica: int = 0
     store: str = ""
     lag_entries: int = 0
     active: bool = False
+    lag_bytes: int = 0
+    to_go_s: float = -1.0
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
