@@ -195,7 +195,10 @@ class Sender:
     def __init__(self, db: LogDb, budget: CatchUpBudget, behind_bytes: int = 20_000) -> None:
         self.woken = 0
         self.db = db
-        self.gate = CatchUpGate(budget, log_of(db), behind_bytes, self.wake)
+        self.urgent = False
+        self.gate = CatchUpGate(
+            budget, log_of(db), behind_bytes, self.wake, urgent=lambda: self.urgent
+        )
         self.applied = Index(30)
         self.fetches: list[Fetch] = []
         self.reader = LogReader(
@@ -253,6 +256,17 @@ def test_what_a_replica_applies_waits_for_no_turn(timers: Timers, log: LogDb) ->
     sender = Sender(log, used_up(timers))
     sender.applied = Index(1)
     assert sender.send(2) == entries(2, 5, size=1000)
+
+
+def test_a_shard_that_stands_still_waits_for_no_turn(timers: Timers, log: LogDb) -> None:
+    """No majority has what is committed: the log goes on when a member has caught up."""
+    sender = Sender(log, used_up(timers))
+    assert sender.send(2) is None
+    sender.urgent = True
+    assert sender.send(2) == entries(2, 5, size=1000)
+    assert sender.send(6) == entries(6, 9, size=1000)
+    sender.urgent = False
+    assert sender.send(10) is None
 
 
 def test_two_members_have_their_turns(timers: Timers, log: LogDb) -> None:

@@ -152,3 +152,18 @@ async def test_truncation_that_overtakes_it_again_and_again_does_not_keep_it_fro
 def _keep_nothing(store: TruncatingStore) -> None:
     """Its worker keeps no more than an entry for members that are behind."""
     store.worker._kept_bytes_max = len(BLOCK)
+
+
+async def test_a_log_that_needs_the_member_for_its_majority_waits_for_no_limit(
+    cluster: Limited,
+) -> None:
+    """The other follower is lost: nothing is committed before the member has caught up."""
+    for budget in cluster.budgets():
+        budget.change(1)
+    leader = await cluster.leader()
+    await cluster.stores[3 - leader].down()
+    cluster.others = [leader]
+    await cluster.back()
+    await eventually(lambda: cluster.replica(leader).ready_to_lead)
+    await cluster.append(1)
+    assert await cluster.records(AWAY, 1) == list(range(1, 10 + BLOCKS + 2))

@@ -18,13 +18,17 @@ Heartbeats, votes, commits and the entries of members that keep up ask nobody he
 entries of shard 0, whose log is short and which every other repair waits for; nor what a replica
 reads in order to apply it, because only entries that are applied here are catch-up.
 
+Nor does anybody wait in a shard of which no majority of the voters has what is committed: there the
+log stands still until a member has caught up, and nothing is more urgent.
+
 What the log grew by since the member's last turn is not paid for. Otherwise a log that takes in
 more than the limit would lose its member for ever; so a limit makes catching up slow, and never
 endless.
 
-INV-CATCHUP-1: over any time t the store hands out no more catch-up than the rate times t, the
-burst (CATCH_UP_BURST_S of it), what the logs grew by, and a message for each turn that was paid for
-before and not used: a member has one, and leaves one behind where it had to be probed again.
+INV-CATCHUP-1: over any time t the store hands out no more catch-up that has to wait than the rate
+times t, the burst (CATCH_UP_BURST_S of it), what the logs grew by, and a message for each turn that
+was paid for before and not used: a member has one, and leaves one behind where it had to be probed
+again.
 INV-CATCHUP-2: turns are given in the order in which they were asked for.
 INV-CATCHUP-3: whoever asked has its turn at last, and is woken for it: nothing but the stop of its
 replica takes it out of the queue.
@@ -137,12 +141,16 @@ class CatchUpGate:
         log: ReplicaLog,
         behind_bytes: int,
         wake: Callable[[], None],
+        urgent: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`wake` is called when a turn is given; then the core has to try again."""
+        """`wake` is called when a turn is given; then the core has to try again. `urgent`: whether
+        the shard stands still until a member has caught up.
+        """
         self._budget = budget
         self._log = log
         self._behind_bytes = behind_bytes
         self._wake = wake
+        self._urgent = urgent
         self._asking: set[int] = set()
         self._turns: dict[int, tuple[int, int]] = {}
         self._grown_from: dict[int, Index] = {}
@@ -153,7 +161,7 @@ class CatchUpGate:
 
     def passes(self, low: Index) -> bool:
         """Whether entries from `low` on may be read for a member now; if not, its turn comes."""
-        if low in self._turns or not self._far(low):
+        if low in self._turns or not self._far(low) or self._urgent():
             return True
         if low not in self._asking and len(self._asking) < _TURNS_MAX:
             self._asking.add(low)

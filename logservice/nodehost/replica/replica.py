@@ -265,7 +265,9 @@ class Replica:
         if self.shard == HAKEEPER_SHARD:
             return None
         behind_bytes = self._options.catch_up_behind_bytes
-        return CatchUpGate(self._host.catch_up, start.log, behind_bytes, self._turn_came)
+        return CatchUpGate(
+            self._host.catch_up, start.log, behind_bytes, self._turn_came, lambda: self.stands_still
+        )
 
     def _turn_came(self) -> None:
         if not self.stopped:
@@ -859,6 +861,12 @@ class Replica:
         if self._redundancy[0] != at:
             self._redundancy = (at, self.raft.redundancy)
         return self._redundancy[1]
+
+    @property
+    def stands_still(self) -> bool:
+        """It leads, and too few voters have what was committed to commit anything more."""
+        healthy, voters = self.redundancy
+        return healthy * 2 <= voters and self.raft.role is Role.LEADER
 
     @property
     def leader_store(self) -> StoreId | None:

@@ -68,6 +68,8 @@ class CatchUpRate(Checker):
             return
         if log.bytes_between(Index(low - 1), last) <= config.catch_up_behind_bytes:
             return
+        if replica.stands_still:
+            return  # nothing is more urgent
         account = self._account_of(store, rate)
         # What is not applied yet is in the core's memory, and may share the message.
         size = payload_bytes([one for one in message.entries if one.index <= replica.applied])
