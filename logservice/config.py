@@ -244,6 +244,11 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     address_connections_max: Annotated[int, Meta(ge=1)] = bounds.ADDRESS_CONNECTIONS_MAX
     identity_requests_per_s: Annotated[float, Meta(ge=0)] = 0.0
     identity_bytes_per_s: Annotated[float, Meta(ge=0)] = 0.0
+    catch_up_bytes_per_s: Annotated[
+        int, Meta(ge=bounds.CATCH_UP_BYTES_PER_S_MIN, le=bounds.CATCH_UP_BYTES_PER_S_MAX)
+    ] = bounds.CATCH_UP_BYTES_PER_S
+    """What the store sends at most to replicas that are far behind, of all logs that it leads;
+    `logctl cluster set --catch-up` sets another rate for all stores."""
     stream_blocks_inflight_max: Annotated[int, Meta(ge=1, le=bounds.SESSION_WINDOW)] = (
         bounds.SESSION_WINDOW
     )

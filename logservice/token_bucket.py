@@ -1,4 +1,4 @@
-"""TokenBucket: a rate that holds on average, and a second's worth of it at once."""
+"""TokenBucket: a rate that holds on average, and a burst of it at once."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """A token bucket that is filled at `rate` per second; it keeps at most one second's worth.
+    """A token bucket that is filled at `rate` per second; it keeps what comes in `burst_s`.
 
     A rate of 0 means that there is no limit.
     """
 
-    __slots__ = ("_clock", "_rate", "_seen_s", "_tokens")
+    __slots__ = ("_burst_s", "_clock", "_rate", "_seen_s", "_tokens")
 
-    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+    def __init__(self, rate: float, clock: Callable[[], float], burst_s: float = 1.0) -> None:
         """Begin full."""
         self._rate = rate
         self._clock = clock
-        self._tokens = rate
+        self._burst_s = burst_s
+        self._tokens = rate * burst_s
         self._seen_s = clock()
 
     def change(self, rate: float) -> None:
@@ -25,8 +26,9 @@ class TokenBucket:
         debt_s = self.wait_s()
         if not self._rate:
             self._seen_s = self._clock()
-        tokens = rate if not self._rate else self._tokens
-        self._tokens = -debt_s * rate if debt_s else min(tokens, rate)
+        full = rate * self._burst_s
+        tokens = full if not self._rate else self._tokens
+        self._tokens = -debt_s * rate if debt_s else min(tokens, full)
         self._rate = rate
 
     def wait_s(self, behind: float = 0) -> float:
@@ -34,7 +36,8 @@ class TokenBucket:
         if not self._rate:
             return 0.0
         now_s = self._clock()
-        self._tokens = min(self._rate, self._tokens + (now_s - self._seen_s) * self._rate)
+        full = self._rate * self._burst_s
+        self._tokens = min(full, self._tokens + (now_s - self._seen_s) * self._rate)
         self._seen_s = now_s
         left = self._tokens - behind
         return 0.0 if left > 0 else (1e-3 - left) / self._rate

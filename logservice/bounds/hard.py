@@ -407,6 +407,13 @@ far as whole numbers of bytes go."""
 SHARD_BYTES_PER_S_MIN: Final = 64 * 1024
 """Least limit of a log's bytes: the largest block is paid for within minutes."""
 
+CATCH_UP_BYTES_PER_S_MIN: Final = 1024 * 1024
+"""The least that stores may send to members that are far behind: a replica of 100 GiB comes within
+a day and a half, and at less somebody would rather stop repairs."""
+
+CATCH_UP_BYTES_PER_S_MAX: Final = 16 * 1024 * 1024 * 1024
+"""The most: more than a store can read, so it is no limit."""
+
 HAKEEPER_LIMITED_SHARDS_MAX: Final = 4096
 """Logs with limits or another weight than the usual: they go out with a heartbeat's answer."""
 
@@ -480,6 +487,8 @@ _HARD: Final = {
         SHARD_WEIGHT_DEFAULT,
         SHARD_WEIGHT_MAX,
         SHARD_BYTES_PER_S_MIN,
+        CATCH_UP_BYTES_PER_S_MIN,
+        CATCH_UP_BYTES_PER_S_MAX,
         HAKEEPER_LIMITED_SHARDS_MAX,
         HAKEEPER_CHANGES_MAX,
         HAKEEPER_BALANCE_SHARDS,

@@ -200,6 +200,10 @@ ADMIN_REQUEST_BYTES_MAX: Final = 16 * 1024
 ADMIN_LOOP_WAIT_S: Final = 5.0
 """How long a request of the admin port waits for the event loop before it says that it is stuck."""
 
+CATCH_UP_LOOK_S: Final = 2.0
+"""Between two looks at a member that is behind that say how fast it comes nearer: a message or two
+more or less do not count then."""
+
 ADMIN_STATUS_AGE_S: Final = 0.5
 """A status up to this old is given out again, so that several pages and scrapes at once cost one
 status."""

@@ -420,6 +420,8 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """The wish that was looked at last, 0 when all were; see `errands`."""
     replace_stuck: bool = True
     """Whether replicas that apply nothing are moved to other stores; see `stuck`."""
+    catch_up_bytes_per_s: int = 0
+    """What each store may send to members that are far behind; 0: what it is configured to."""
     sent: dict[bytes, SentOrder] = {}
     """The newest requests for commands to services; see `stores.orders`."""
     tn_shards: dict[int, TnShard] = {}

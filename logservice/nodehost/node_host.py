@@ -54,6 +54,7 @@ from logservice.nodehost.listeners import (
 )
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.hold_expiry import HoldExpiry
 from logservice.nodehost.replica.log_reading import LogSlice, read_log
 from logservice.nodehost.replica.pace import LimitTable
@@ -112,6 +113,9 @@ class NodeHost:
         self.refusals = Refusals()
         self.strangers = Strangers()
         self.limits = LimitTable()
+        self.catch_up = CatchUpBudget(
+            clock, options.catch_up_bytes_per_s, options.catch_up_turn_bytes
+        )
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.hold_expiry = HoldExpiry(clock)

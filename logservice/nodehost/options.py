@@ -20,7 +20,8 @@ class NodeHostOptions:
     group_bytes_goal: see `Engine`. quiesce_ticks: an idle shard quiesces after so many
     ticks; with 0 it never does. lease_read: linearizable reads need no round to the other replicas
     while a lease holds; it must be the same on every store, and no clock may run 10 % faster than
-    another. apply_stuck_s: see `replica.applying`.
+    another. apply_stuck_s: see `replica.applying`. catch_up_bytes_per_s (0: no limit) and
+    the other two: see `replica.catch_up`.
     """
 
     tick_ms: int = 50
@@ -35,6 +36,9 @@ class NodeHostOptions:
     pending_proposal_bytes_max: int = bounds.PENDING_PROPOSAL_BYTES_MAX
     pending_reads_max: int = bounds.PENDING_READS_MAX
     apply_stuck_s: float = bounds.APPLY_STUCK_S
+    catch_up_bytes_per_s: int = bounds.CATCH_UP_BYTES_PER_S
+    catch_up_behind_bytes: int = bounds.CATCH_UP_BEHIND_BYTES
+    catch_up_turn_bytes: int = bounds.CATCH_UP_TURN_BYTES
 
     @property
     def election_timeout_s(self) -> float:

@@ -35,6 +35,7 @@ def settings_of(config: StoreConfig) -> StoreSettings:
             election_ticks=config.raft.election_ticks,
             quiesce_ticks=config.raft.quiesce_ticks,
             lease_read=config.raft.lease_read,
+            catch_up_bytes_per_s=config.limits.catch_up_bytes_per_s,
         ),
         logdb=LogDbOptions(
             segment_bytes=config.storage.segment_bytes,

@@ -24,7 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from logservice import versions
-from logservice.sim.config import SimConfig, draw, make_loud, make_standing
+from logservice.sim.config import (
+    SimConfig,
+    draw,
+    make_loud,
+    make_slow_catch_up,
+    make_standing,
+)
 from logservice.sim.rogue import make_rogue
 from logservice.sim.world import Report, World
 from logservice.versions import VersionRange
@@ -96,6 +102,9 @@ STANDING_SHARE = 0.25
 """Of worlds of version 2 those in which replicas get stuck. They have no rogue, no loud log, and no
 disk that loses what it had: a log whose leader is stuck may need all of its other replicas."""
 
+CATCH_UP_SHARE = 0.3
+"""Of worlds of version 2 those in which catch-up is limited to what a small log holds."""
+
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
@@ -113,6 +122,9 @@ def world_of(
     chance = random.Random(f"version/{seed}").random()
     highest = version or (versions.FIRST if chance < OLDER_SHARE else versions.NEWEST)
     config.versions = VersionRange(versions.FIRST, highest)
+    catching_up = random.Random(f"catch-up/{seed}")
+    if highest > versions.FIRST and catching_up.random() < CATCH_UP_SHARE:
+        make_slow_catch_up(config, catching_up.choice((8192, 16_384, 65_536)))
     if rogue is not None:
         config.rogue_asked = True
         config = make_rogue(config, rogue)

@@ -10,7 +10,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, fields
 
-from logservice.bounds import APPLY_STUCK_S, LOGDB_GROUP_BYTES_GOAL, SCRUB_PASS_INTERVAL_S
+from logservice.bounds import (
+    APPLY_STUCK_S,
+    CATCH_UP_BEHIND_BYTES,
+    CATCH_UP_TURN_BYTES,
+    LOGDB_GROUP_BYTES_GOAL,
+    SCRUB_PASS_INTERVAL_S,
+)
 from logservice.sim.net import NetFaults
 from logservice.versions import ONLY_FIRST, VersionRange
 
@@ -75,6 +81,11 @@ class SimConfig:
     operations_per_s: float = 20.0
     """The rate of all clients together. The cost of a run depends on it most."""
     pipeline: int = 1
+    catch_up_bytes_per_s: int = 0
+    """What a store sends to members that are far behind; 0: as in the product, which is more than
+    any world has."""
+    catch_up_behind_bytes: int = CATCH_UP_BEHIND_BYTES
+    catch_up_turn_bytes: int = CATCH_UP_TURN_BYTES
     fenced: bool = False
     truncates: bool = True
 
@@ -254,6 +265,14 @@ def watch_leases(config: SimConfig) -> None:
     config.pause_interval_s = config.partition_interval_s = config.partition_s = 2.0
     config.shards = min(config.shards, 2)
     config.writers, config.readers, config.operations_per_s = 2, 4, 60.0
+
+
+def make_slow_catch_up(config: SimConfig, bytes_per_s: int) -> None:
+    """Let members that are behind wait for their turns: a message is a few entries, and whoever
+    lacks more than two of them is far behind.
+    """
+    config.catch_up_bytes_per_s = bytes_per_s
+    config.catch_up_turn_bytes, config.catch_up_behind_bytes = 1024, 2048
 
 
 def make_loud(config: SimConfig) -> None:

@@ -224,6 +224,7 @@ class SimStore:
             counts[f"repair {what}"] += count
         for what, count in self.parts.comparer.counts.items():
             counts[f"compare {what}"] += count
+        counts["catch-up turns that waited"] += self.parts.host.catch_up.delayed
         for scrubber in self.parts.scrubbers:
             damages = scrubber.progress.damages
             counts["scrub damages"] += damages
@@ -317,6 +318,9 @@ class SimStore:
                 entry_bytes_target=config.entry_bytes_target,
                 group_bytes_goal=config.group_bytes_goal,
                 apply_stuck_s=config.apply_stuck_s,
+                catch_up_bytes_per_s=config.catch_up_bytes_per_s,
+                catch_up_behind_bytes=config.catch_up_behind_bytes,
+                catch_up_turn_bytes=config.catch_up_turn_bytes,
                 fsync_inline_max_s=-1.0 if config.threaded_disks[self.number - 1] else 1.0,
             ),
             logdb=LogDbOptions(

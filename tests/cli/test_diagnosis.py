@@ -391,6 +391,23 @@ def drawn(seen: ClusterReport, before: ClusterReport | None, sort: str, width: i
     return captured.get()
 
 
+def test_what_a_replica_lacks_is_said_in_bytes_and_seconds() -> None:
+    far = bounds.CATCH_UP_BEHIND_BYTES + 1
+    for lag_bytes, to_go_s, entries, told, state in (
+        (far, 42.0, LAG_ENTRIES + 1, "10001 entries, 8.0 MiB, 42 s to go", True),
+        (far, -1.0, LAG_ENTRIES + 1, "10001 entries, 8.0 MiB", False),
+        (far - 1, 42.0, LAG_ENTRIES + 1, "10001 entries, 8.0 MiB, 42 s to go", False),
+        (-1, -1.0, LAG_ENTRIES + 1, "10001 entries", False),
+        (far, 42.0, 9, "", True),
+    ):
+        rows = [*shard(1).replicas]
+        rows[1] = changed(rows[1], lag_entries=entries, lag_bytes=lag_bytes, to_go_s=to_go_s)
+        seen = with_shard(changed(shard(1), replicas=tuple(rows)))
+        texts = [one.what for one in findings(seen)]
+        assert texts == ([f"Replicas are far behind: shard 1 on s2: {told}"] if told else [])
+        assert ("catching up, 42 s" in drawn(seen, None, "state", 160)) is state
+
+
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_screen_holds_a_big_cluster(sort: str, width: int) -> None:

@@ -259,12 +259,18 @@ class _Parts:
             directories=[],
             replicas=SimpleNamespace(
                 infos=lambda: infos,
-                running={shard: SimpleNamespace(leader_store="s1") for shard in SHARDS},
+                running={
+                    shard: SimpleNamespace(leader_store="s1", lag_bytes=lambda match: 7 * match)
+                    for shard in SHARDS
+                },
             ),
             halts=SimpleNamespace(all=lambda: halted),
             stale_lookup=self._log_status,
             refusals=SimpleNamespace(counts={"stranger": 3}),
             limits=SimpleNamespace(delayed=4),
+            catch_up=SimpleNamespace(
+                figures=lambda: {"bytes_per_s": 9, "sent_bytes": 8, "delayed": 7, "waiting": 6}
+            ),
             requests=SimpleNamespace(refused={("shard.append", "member"): 6}),
         )
 

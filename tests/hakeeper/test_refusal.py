@@ -8,6 +8,7 @@ from logservice_wire.v1 import hakeeper_pb2
 from msgspec import Struct
 
 from logservice import bounds
+from logservice.hakeeper.answers.views import cluster_view
 from logservice.hakeeper.commands.balancing import BalanceMode
 from logservice.hakeeper.commands.proposals import ChangeShard, SendOrder
 from logservice.hakeeper.commands.verbs import (
@@ -25,7 +26,7 @@ from logservice.hakeeper.commands.verbs import (
     WishReplica,
 )
 from logservice.ids import ShardId, StoreId
-from logservice.outcome import Rejected
+from logservice.outcome import Applied, Rejected
 from tests.hakeeper.model import Model
 from tests.hakeeper.test_drain import started
 
@@ -60,6 +61,18 @@ WRONG = [
     (ChangeSettings(default_replicas=99), "ChangeSettings", "default_replicas", "at most"),
     (ChangeSettings(joining="never"), "ChangeSettings", "joining", "automatic, by-verb"),
     (ChangeSettings(replace_stuck="x"), "ChangeSettings", "replace_stuck", "on, off"),
+    (
+        ChangeSettings(catch_up_bytes_per_s=bounds.CATCH_UP_BYTES_PER_S_MIN - 1),
+        "ChangeSettings",
+        "catch_up_bytes_per_s",
+        f"0, or {bounds.CATCH_UP_BYTES_PER_S_MIN} to {bounds.CATCH_UP_BYTES_PER_S_MAX}",
+    ),
+    (
+        ChangeSettings(catch_up_bytes_per_s=bounds.CATCH_UP_BYTES_PER_S_MAX + 1),
+        "ChangeSettings",
+        "catch_up_bytes_per_s",
+        "0, or",
+    ),
     (ChangeSettings(leader_balance="x"), "ChangeSettings", "leader_balance", BalanceMode.MANUAL),
     (Rebalance(replicas=False, leaders=False), "Rebalance", "replicas", "neither"),
     (ChangeShard(ONE, replicas=2), "ChangeShard", "replicas", "an odd number"),
@@ -97,3 +110,12 @@ def test_a_person_reads_why_before_the_names() -> None:
     assert str(error) == (
         "INVALID_ARGUMENT: invalid argument: s9 has no voter of shard 1 (field=from_store)"
     )
+
+
+def test_the_limit_of_catch_up_is_set_kept_and_taken_back() -> None:
+    model = started(3, shards=1)
+    least, most = bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX
+    for wished, held in ((least, least), (None, least), (most, most), (0, 0)):
+        assert model.propose(ChangeSettings(catch_up_bytes_per_s=wished)) == Applied()
+        assert model.rsm.state.catch_up_bytes_per_s == held
+        assert cluster_view(model.rsm.state).settings.catch_up_bytes_per_s == held

@@ -69,6 +69,8 @@ class Store:
         self.quiesce_ticks = 0
         self.election_ticks = 20
         self.apply_stuck_s = bounds.APPLY_STUCK_S
+        self.catch_up: dict[str, int] = {}
+        """The options of `replica.catch_up`."""
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
         self.parts = assemble(
@@ -81,6 +83,7 @@ class Store:
                 quiesce_ticks=self.quiesce_ticks,
                 fsync_inline_max_s=self.inline_max_s,
                 apply_stuck_s=self.apply_stuck_s,
+                **self.catch_up,  # type: ignore[arg-type]
             ),
             on_fatal=self.fatal.append,
             rng=self.random,

@@ -41,6 +41,7 @@ from logservice.membership import Membership
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.peers.question import Question
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
@@ -154,6 +155,7 @@ class FakeHost:
         self.cluster_version = KnownVersion()
         self.limits = LimitTable()
         self.limit = self.limits.update
+        self.catch_up = CatchUpBudget(self.clock)
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()

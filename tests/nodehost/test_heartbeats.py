@@ -627,6 +627,20 @@ async def test_heartbeats_without_an_answer_are_one_line_for_each_reason(
     ]
 
 
+async def test_the_limit_of_catch_up_arrives_and_leaves() -> None:
+    rig = Rig()
+    configured = rig.host.catch_up.bytes_per_s
+    await rig.sender.beat_once()
+    assert rig.host.catch_up.bytes_per_s == configured
+    at_version_2(rig)
+    rig.state.catch_up_bytes_per_s = 5_000_000
+    await rig.sender.beat_once()
+    assert rig.host.catch_up.bytes_per_s == 5_000_000
+    rig.state.catch_up_bytes_per_s = 0
+    await rig.sender.beat_once()
+    assert rig.host.catch_up.bytes_per_s == configured
+
+
 async def test_limits_of_logs_arrive_once_and_again_when_they_change() -> None:
     rig = Rig()
     await rig.sender.beat_once()

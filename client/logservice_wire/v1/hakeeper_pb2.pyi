@@ -351,20 +351,22 @@ class WishInfo(_message.Message):
     def __init__(self, wish_id: _Optional[int] = ..., errand: _Optional[str] = ..., shard_id: _Optional[int] = ..., from_store: _Optional[str] = ..., to_store: _Optional[str] = ..., reason: _Optional[str] = ..., forced: bool = ..., age_ticks: _Optional[int] = ..., step: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "replica_balance", "leader_balance", "replace_stuck")
+    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "replica_balance", "leader_balance", "replace_stuck", "catch_up_bytes_per_s")
     STORE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
     REPLICA_BALANCE_FIELD_NUMBER: _ClassVar[int]
     LEADER_BALANCE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_STUCK_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     store_timeout_ms: int
     default_replicas: int
     joining: str
     replica_balance: str
     leader_balance: str
     replace_stuck: str
-    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ...) -> None: ...
+    catch_up_bytes_per_s: int
+    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ..., catch_up_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class GoneStore(_message.Message):
     __slots__ = ("store_id", "lost", "age_ticks")
@@ -912,7 +914,7 @@ class Impact(_message.Message):
     def __init__(self, shards: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[ImpactFinding, _Mapping]]] = ...) -> None: ...
 
 class ChangeSettingsRequest(_message.Message):
-    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "force", "replica_balance", "leader_balance", "replace_stuck")
+    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "force", "replica_balance", "leader_balance", "replace_stuck", "catch_up_bytes_per_s")
     STORE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
@@ -920,6 +922,7 @@ class ChangeSettingsRequest(_message.Message):
     REPLICA_BALANCE_FIELD_NUMBER: _ClassVar[int]
     LEADER_BALANCE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_STUCK_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     store_timeout_ms: int
     default_replicas: int
     joining: str
@@ -927,7 +930,8 @@ class ChangeSettingsRequest(_message.Message):
     replica_balance: str
     leader_balance: str
     replace_stuck: str
-    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., force: bool = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ...) -> None: ...
+    catch_up_bytes_per_s: int
+    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., force: bool = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ..., catch_up_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class ChangeSettingsResponse(_message.Message):
     __slots__ = ()

@@ -6,6 +6,7 @@ import click
 from logservice_client import LogClient
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice import bounds
 from logservice.cli.ctl.balance import rebalance, zones
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.store_argument import store_argument
@@ -35,6 +36,7 @@ def _shown(state: hakeeper_pb2.ClusterState) -> dict[str, object]:
         "replica_balance": state.settings.replica_balance,
         "leader_balance": state.settings.leader_balance,
         "replace_stuck": state.settings.replace_stuck,
+        "catch_up_bytes_per_s": state.settings.catch_up_bytes_per_s or "as configured",
     }
 
 
@@ -69,6 +71,13 @@ def settings(session: Session, form: str) -> None:
     type=click.Choice(["on", "off"]),
     help="Whether a replica that applies nothing moves to another store.",
 )
+@click.option(
+    "--catch-up",
+    "catch_up",
+    type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
+    metavar="BYTES_PER_S",
+    help="What a store sends to replicas that are far behind; 0: what it is configured to.",
+)
 @click.option("--force", is_flag=True, help="Also a time-out by which a live store is expired.")
 @output_option
 @pass_session
@@ -80,6 +89,7 @@ def set_(
     replica_balance: str | None,
     leader_balance: str | None,
     replace_stuck: str | None,
+    catch_up: int | None,
     force: bool,
     form: str,
 ) -> None:
@@ -96,6 +106,7 @@ def set_(
             replica_balance=replica_balance or "",
             leader_balance=leader_balance or "",
             replace_stuck=replace_stuck or "",
+            catch_up_bytes_per_s=catch_up,
             force=force,
             timeout=session.timeout_s,
         )

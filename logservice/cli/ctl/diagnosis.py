@@ -23,11 +23,18 @@ from logservice import bounds
 from logservice.cli.ctl.outside_view import OutsideView
 from logservice.hakeeper.stores.zones import is_in
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
-from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
+from logservice.server.monitor.cluster.rows import (
+    ClusterReport,
+    ReplicaRow,
+    ShardRow,
+    StoreRow,
+)
 
 CLOCK_SKEW_US = 500_000
 """With more skew the times in the logs of two stores mislead, and two stores may disagree whether
 a certificate is valid."""
+
+_MIB = 1024 * 1024
 
 LAG_ENTRIES = 10_000
 """A follower that is further behind would take long to catch up if it had to lead."""
@@ -590,7 +597,7 @@ def _holds(report: ClusterReport) -> Iterator[Finding]:
 def _lag(report: ClusterReport) -> Iterator[Finding]:
     told = _standing(report)
     behind = [
-        f"shard {shard.shard} on {replica.store}: {replica.lag_entries} entries"
+        f"shard {shard.shard} on {replica.store}: {_lacks(replica)}"
         for shard in report.shards
         for replica in shard.replicas
         if replica.lag_entries > LAG_ENTRIES
@@ -604,9 +611,16 @@ def _lag(report: ClusterReport) -> Iterator[Finding]:
             f"Replicas are far behind: {_listed(behind, '; ')}",
             "They count for no majority until they caught up.",
             "It passes by itself after a restart. If it grows, that store's disk or network is too"
-            " slow for the load.",
-            "slow-disk.md",
+            " slow for the load. If it is too slow: `logctl cluster set --catch-up BYTES_PER_S`.",
+            "catch-up.md",
         )
+
+
+def _lacks(replica: ReplicaRow) -> str:
+    said = f"{replica.lag_entries} entries"
+    if replica.lag_bytes > 0:
+        said += f", {replica.lag_bytes / _MIB:.1f} MiB"
+    return said + (f", {replica.to_go_s:.0f} s to go" if replica.to_go_s > 0 else "")
 
 
 def _differences(report: ClusterReport) -> Iterator[Finding]:

@@ -12,8 +12,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from logservice import bounds
 from logservice.safe_text import safe_text
-from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
+from logservice.server.monitor.cluster.rows import ClusterReport, ReplicaRow, ShardRow, StoreRow
 
 SORTS = ("state", "rate", "lag", "shard")
 
@@ -227,6 +228,9 @@ def _shard_cells(shard: ShardRow, rates: Rates) -> dict[str, RenderableType]:
     rank, state = trouble(shard)
     if rank == 9 and rates.held_up(shard):
         rank, state = 8, "at its limit"
+    to_go_s = max((item.to_go_s for item in shard.replicas if _catches_up(item)), default=0.0)
+    if rank == 9 and to_go_s > 0:
+        rank, state = 8, f"catching up, {to_go_s:.0f} s"
     style = "green" if rank == 9 else "bold red" if rank == 0 else "yellow"
     return {
         "shard": str(shard.shard),
@@ -241,6 +245,10 @@ def _shard_cells(shard: ShardRow, rates: Rates) -> dict[str, RenderableType]:
         "truncated": str(shard.truncated_lsn),
         "writer": shard.writer_holder or "-",
     }
+
+
+def _catches_up(replica: ReplicaRow) -> bool:
+    return replica.lag_bytes > bounds.CATCH_UP_BEHIND_BYTES
 
 
 def _members(shard: ShardRow) -> Text:

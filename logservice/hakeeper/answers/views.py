@@ -216,6 +216,7 @@ class SettingsView:
     replica_balance: str = ""
     leader_balance: str = ""
     replace_stuck: str = ""
+    catch_up_bytes_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +341,7 @@ def cluster_view(state: State, shards: Sequence[ShardState] | None = None) -> Cl
             state.balance.replicas.value,
             state.balance.leaders.value,
             "on" if state.replace_stuck else "off",
+            state.catch_up_bytes_per_s,
         ),
         tuple(
             GoneStoreView(name, gone.lost, state.tick - gone.tick)

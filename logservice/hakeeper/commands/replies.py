@@ -149,6 +149,8 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     """For a service: what it shall do; empty before cluster version 2."""
     serve: Annotated[tuple[ServedTnShard, ...], Meta(max_length=bounds.HAKEEPER_TN_SHARDS_MAX)] = ()
     """For a service: all TN shards that the process shall serve."""
+    catch_up_bytes_per_s: Natural = 0
+    """For a store: what it may send to members that are far behind; 0: what it is configured to."""
 
 
 _VERSIONS: Final = {1: b"\x04", 2: b"\x05"}

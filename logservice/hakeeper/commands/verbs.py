@@ -146,6 +146,8 @@ class ChangeSettings(
     replica_balance: Text = ""
     leader_balance: Text = ""
     replace_stuck: Text = ""
+    catch_up_bytes_per_s: Natural | None = None
+    """None keeps what is set; with 0 each store does what it is configured to."""
 
 
 class Rebalance(

@@ -454,5 +454,6 @@ def _reply(
         holds=service_holds.orders(state, store)
         if store is not None and state.cluster_version >= 2
         else (),
+        catch_up_bytes_per_s=state.catch_up_bytes_per_s,
     )
     return Applied(data=replies.encode(reply))

@@ -24,6 +24,11 @@ from logservice.outcome import Applied, Outcome
 _SWITCH: Final = {"on": True, "off": False}
 
 
+def _is_rate(bytes_per_s: int | None) -> bool:
+    allowed = range(bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX + 1)
+    return not bytes_per_s or bytes_per_s in allowed
+
+
 def apply_settings(state: State, verb: ChangeSettings) -> Outcome:
     """All of the changes, or none. Rejected: INVALID_ARGUMENT{field}, VERB_REFUSED{why}."""
     timeout = verb.store_timeout_ticks or state.store_timeout_ticks
@@ -46,6 +51,9 @@ def apply_settings(state: State, verb: ChangeSettings) -> Outcome:
             return wrong(name, ", ".join(BalanceMode))
     if verb.replace_stuck and verb.replace_stuck not in _SWITCH:
         return wrong("replace_stuck", ", ".join(_SWITCH))
+    if not _is_rate(verb.catch_up_bytes_per_s):
+        low, high = bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX
+        return wrong("catch_up_bytes_per_s", f"0, or {low} to {high}")
     expired = [
         f"{store.store} was last heard {state.tick - store.last_tick} ticks ago"
         for store in state.sorted_stores()
@@ -63,5 +71,7 @@ def apply_settings(state: State, verb: ChangeSettings) -> Outcome:
         due_tick=0,
     )
     state.replace_stuck = _SWITCH.get(verb.replace_stuck, state.replace_stuck)
+    if verb.catch_up_bytes_per_s is not None:
+        state.catch_up_bytes_per_s = verb.catch_up_bytes_per_s
     state.dirty = True
     return Applied()

@@ -237,6 +237,7 @@ class HeartbeatSender:
         self._take_stores(reply)
         if reply.limits is not None:
             self._host.limit(reply.limits_version, reply.limits)
+        self._host.catch_up.change(reply.catch_up_bytes_per_s)
         if reply.index and self._directory.hear(
             known, reply.index, reply.directory_index, reply.access_version
         ):

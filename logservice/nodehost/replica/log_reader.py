@@ -11,6 +11,9 @@ what was read stays here for that pass. What the core does not take in that pass
 nothing piles up. After a restart every replica wants as much as it may get at once, and one thread
 reads for all of them: so one read ends at LOGDB_READ_SPAN_BYTES_MAX.
 
+What is applied here is read for other members only. Those that are far behind have to wait for
+their turn (`catch_up`), and until then their entries cannot be had, wherever they are.
+
 INV-READER-1: entries that were read are given only while the log still has the last of them in that
 term. Then it has all before it, too (log matching), whatever was cut off and written meanwhile.
 """
@@ -26,6 +29,7 @@ from logservice.entry import Entry
 from logservice.ids import Index, Lsn, Term
 from logservice.logdb.read.entry_read import Fetch
 from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.nodehost.replica.catch_up import CatchUpGate
 from logservice.raft.log.log import limit_size
 from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.snapshot import Snapshot
@@ -37,10 +41,23 @@ _FETCHES_MAX: Final = 16
 class LogReader:
     """See `raft.log.storage.LogStorage` for the methods of the seam."""
 
-    def __init__(self, log: ReplicaLog, submit: Callable[[Fetch], None]) -> None:
-        """Read `log`. `submit` runs a fetch elsewhere and then has `arrived` called with it."""
+    def __init__(
+        self,
+        log: ReplicaLog,
+        submit: Callable[[Fetch], None],
+        *,
+        gate: CatchUpGate | None = None,
+        applied: Callable[[], Index] = lambda: Index(0),
+    ) -> None:
+        """Read `log`. `submit` runs a fetch elsewhere and then has `arrived` called with it.
+
+        `gate` says when entries up to `applied` may go to members that are far behind; without it
+        always.
+        """
         self._log = log
         self._submit = submit
+        self._gate = gate
+        self._applied = applied
         self._under_way: set[Index] = set()
         self.fetched: list[tuple[Future[None], Fetch]] = []
         """The fetches that have run since the last pass; see `take_arrived`."""
@@ -75,6 +92,11 @@ class LogReader:
             raise CompactedError(low)
         if high > self._log.last_index() + 1 or low >= high:
             raise UnavailableError(high)
+        gate = self._gate if self._gate is not None and low <= self._applied() else None
+        if gate is not None and not gate.passes(low):
+            raise UnavailableError(low)
+        if gate is not None and (turn_bytes := gate.bytes_max(low)):
+            max_bytes = min(max_bytes, turn_bytes)
         found = self._log.cached_entries(low, high, max_bytes) or self._of_read(low, high)
         if found is None:
             if low not in self._under_way and len(self._under_way) < _FETCHES_MAX:
@@ -82,7 +104,10 @@ class LogReader:
                 self._under_way.add(low)
                 self._submit(fetch)
             raise UnavailableError(low)
-        return tuple(limit_size(found, max_bytes))
+        given = tuple(limit_size(found, max_bytes))
+        if gate is not None:
+            gate.handed_out(low, given)
+        return given
 
     def _fetch(self, low: Index, high: Index, max_bytes: int) -> Fetch:
         """A fetch of the entries. If their index rows are on the disk, too, those are fetched
@@ -107,6 +132,13 @@ class LogReader:
         self._log.end_fetch(fetch)
         self._under_way.discard(fetch.first)
         self.fetched.append((work, fetch))
+
+    def turn_came(self) -> bool:
+        """Whether a member that is far behind was given its turn since this was last asked."""
+        if self._gate is None or not self._gate.fresh:
+            return False
+        self._gate.fresh = False
+        return True
 
     def take_arrived(self) -> bool:
         """Let `entries` use what was read until `forget`; False when nothing was read. Raises

@@ -71,6 +71,7 @@ from logservice.nodehost.listeners import HostEvent, LogCompacted, SnapshotRecov
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.applying import Applying
+from logservice.nodehost.replica.catch_up import CatchUpBudget, CatchUpGate
 from logservice.nodehost.replica.hold_times import HoldTimes
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.log_reader import LogReader
@@ -143,6 +144,8 @@ class ReplicaHost(Protocol):
     """What logs may take of their stores."""
     cluster_version: KnownVersion
     """The cluster version as this store may use it."""
+    catch_up: CatchUpBudget
+    """At which rate members that are far behind get what they lack."""
 
     def tell(self, event: HostEvent) -> None:
         """Something has happened; see `listeners`."""
@@ -214,7 +217,10 @@ class Replica:
         self._on_halt = on_halt
         self._options = options
         self.log = start.log
-        self.reader = LogReader(start.log, self._read_elsewhere)
+        self._catch_up = self._make_gate(start)
+        self.reader = LogReader(
+            start.log, self._read_elsewhere, gate=self._catch_up, applied=lambda: self.applied
+        )
         if start.snapshot is not None:
             state_machine.recover_from_snapshot(start.snapshot.state)
         self.applied, self.applied_term = start.applied, start.applied_term
@@ -268,6 +274,19 @@ class Replica:
             bytes_max=self._options.pending_proposal_bytes_max,
             entry_bytes_target=self._options.entry_bytes_target,
         )
+
+    def _make_gate(self, start: ReplicaStart) -> CatchUpGate | None:
+        """Shard 0 waits for no turn: its log is short, and every repair waits for it."""
+        if self.shard == HAKEEPER_SHARD:
+            return None
+        behind_bytes = self._options.catch_up_behind_bytes
+        return CatchUpGate(
+            self._host.catch_up, start.log, behind_bytes, self._turn_came, lambda: self.stands_still
+        )
+
+    def _turn_came(self) -> None:
+        if not self.stopped:
+            self.activate()
 
     def _make_hearing(self, start: ReplicaStart) -> Hearing:
         host, bootstrap = self._host, start.log.bootstrap
@@ -518,7 +537,8 @@ class Replica:
             return None
         fetched = bool(self.reader.fetched)
         try:
-            if fetched and self.reader.take_arrived():
+            arrived = fetched and self.reader.take_arrived()
+            if self.reader.turn_came() or arrived:
                 self.raft.retry_reads()
             return self._gather()
         except _BREAKS as error:
@@ -839,6 +859,10 @@ class Replica:
         self._host.tell(LogCompacted(self.shard, self.replica_id, snapshot.index))
         self.changed()
 
+    def lag_bytes(self, match: Index) -> int:
+        """About how many bytes of this log a member lacks that has it up to `match`."""
+        return self.log.bytes_between(match, self.log.last_index())
+
     def changed(self) -> None:
         """It wakes up, its log was compacted, or its limits changed: forget what `info` said."""
         self._quiesced_info = None
@@ -856,6 +880,12 @@ class Replica:
         if self._redundancy[0] != at:
             self._redundancy = (at, self.raft.redundancy)
         return self._redundancy[1]
+
+    @property
+    def stands_still(self) -> bool:
+        """It leads, and too few voters have what was committed to commit anything more."""
+        healthy, voters = self.redundancy
+        return healthy * 2 <= voters and self.raft.role is Role.LEADER
 
     @property
     def leader_store(self) -> StoreId | None:
@@ -891,4 +921,6 @@ class Replica:
         self.intake.fail_all(NotReady("the replica stopped"))
         self._lsn_waiters.stop()
         self._preparation.stop()
+        if self._catch_up is not None:
+            self._catch_up.stop()
         self.state_machine.close()

@@ -242,6 +242,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             request.replica_balance,
             request.leader_balance,
             request.replace_stuck,
+            request.catch_up_bytes_per_s if request.HasField("catch_up_bytes_per_s") else None,
         )
         await self.administer(verb, context)
         return hakeeper_pb2.ChangeSettingsResponse()

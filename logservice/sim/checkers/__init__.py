@@ -1,12 +1,13 @@
 """Invariants that every moment of a simulation is held against, one class each, by subject.
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
-makes them. Start with `checker.py` (what a checker is told, and by whom), then `ends.py`,
-`leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
+makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
+`ends.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
 """
 
 from __future__ import annotations
 
+from logservice.sim.checkers.catching_up import CatchUpRate
 from logservice.sim.checkers.checker import Checker
 from logservice.sim.checkers.ends import Closed, Deleted
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
@@ -43,5 +44,6 @@ ALL: tuple[type[Checker], ...] = (
     Closed,
     Deleted,
     GivesWay,
+    CatchUpRate,
 )
 """In the order in which they look; those that others rest on come first."""

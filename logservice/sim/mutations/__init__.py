@@ -8,6 +8,7 @@ part that it is in: `consensus.py`, `storage.py`, `machine.py`, `life.py` and th
 from __future__ import annotations
 
 from logservice.sim.mutations import (
+    catching_up,
     consensus,
     divergence,
     life,
@@ -23,6 +24,7 @@ from logservice.sim.mutations.registry import MUTATIONS, WORLDS
 __all__ = [
     "MUTATIONS",
     "WORLDS",
+    "catching_up",
     "consensus",
     "divergence",
     "life",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import Struct
 
@@ -105,7 +106,8 @@ class StoreRow(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaRow(Struct, frozen=True, kw_only=True):
-    """One member of a shard. `lag_entries`: how far it is behind the leader, -1 when unknown.
+    """One member of a shard. `lag_entries`: how far it is behind the leader, -1 when unknown; so
+    are lag_bytes, and to_go_s, the seconds until it is not, as it goes now.
 
     health: what HAKeeper judges, which is late by its time-outs. It is ``silent`` when the store
     did not answer now, and ``missing`` when the store answers and has no such replica.
@@ -121,6 +123,8 @@ class ReplicaRow(Struct, frozen=True, kw_only=True):
     first_lsn: int = 0
     lag_entries: int = -1
     zone: str = ""
+    lag_bytes: int = -1
+    to_go_s: float = -1.0
 
 
 class ShardRow(Struct, frozen=True, kw_only=True):
@@ -556,15 +560,16 @@ def _leader_by_others(here: Mapping[str, ReplicaStatus], reported: str) -> str:
     return best.leader_store if best.leader and best.leader_store not in here else ""
 
 
+_UNKNOWN: Final = FollowerStatus(lag_entries=-1, lag_bytes=-1, to_go_s=-1.0)
+_LEADS: Final = FollowerStatus(lag_entries=0, lag_bytes=0, to_go_s=0.0)
+
+
 def _lag(
     replica: int, leader: ReplicaStatus | None, followers: Mapping[int, FollowerStatus]
-) -> int:
+) -> FollowerStatus:
     if leader is None:
-        return -1
-    if replica == leader.replica:
-        return 0
-    found = followers.get(replica)
-    return found.lag_entries if found is not None else -1
+        return _UNKNOWN
+    return _LEADS if replica == leader.replica else followers.get(replica, _UNKNOWN)
 
 
 def _replica(
@@ -578,6 +583,7 @@ def _replica(
 ) -> ReplicaRow:
     if status is not None and status.replica != view.replica_id:
         status = None
+    lag = _lag(view.replica_id, leader, followers)
     health = view.health
     if health == "alive" and status is None:
         health = "silent" if silent else "missing" if serving else health
@@ -591,7 +597,9 @@ def _replica(
         zone=view.zone,
         health="halted" if status is not None and status.halted else health,
         leader=leader is not None and leader.replica == view.replica_id,
-        lag_entries=_lag(view.replica_id, leader, followers),
+        lag_entries=lag.lag_entries,
+        lag_bytes=lag.lag_bytes,
+        to_go_s=lag.to_go_s,
     )
 
 
@@ -601,6 +609,7 @@ def _replica_by_store(
     leader: ReplicaStatus | None,
     followers: Mapping[int, FollowerStatus],
 ) -> ReplicaRow:
+    lag = _lag(status.replica, leader, followers)
     return copied(
         ReplicaRow,
         status,
@@ -608,5 +617,7 @@ def _replica_by_store(
         zone="",
         health="halted" if status.halted else "",
         leader=leader is not None and leader.replica == status.replica,
-        lag_entries=_lag(status.replica, leader, followers),
+        lag_entries=lag.lag_entries,
+        lag_bytes=lag.lag_bytes,
+        to_go_s=lag.to_go_s,
     )

@@ -19,7 +19,7 @@ import msgspec
 from logservice import bounds
 from logservice.clock import Clock, SystemClock
 from logservice.config import StoreConfig
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
+from logservice.ids import HAKEEPER_SHARD, Index, ShardId
 from logservice.logdb.space.stats import Histogram
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.disks.directory import Directory
@@ -31,6 +31,7 @@ from logservice.raft.ready import Role
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.same_names import copied
 from logservice.server.monitor.own import readiness
+from logservice.server.monitor.own.catching_up import CatchUpForecast
 from logservice.server.monitor.own.event_ring import EventRing
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.monitor.own.status import (
@@ -73,6 +74,7 @@ class StatusReporter:
         self._made: dict[
             ShardId, tuple[ReplicaInfo, TruncationAlarm | None, int, ReplicaStatus]
         ] = {}
+        self._forecast = CatchUpForecast()
         self.phase = "starting"
         self.client_address = ""
         self.peer_address = ""
@@ -159,6 +161,7 @@ class StatusReporter:
             integrity=dict(parts.integrity_counts()),
             messages_refused=dict(parts.host.refusals.counts),
             appends_delayed=parts.host.limits.delayed,
+            catch_up=parts.host.catch_up.figures(),
             requests_refused={
                 f"{method}/{rule}": count
                 for (method, rule), count in parts.host.requests.refused.items()
@@ -181,6 +184,7 @@ class StatusReporter:
             for info in parts.host.replicas.infos()
         ]
         known = {replica.shard for replica in running}
+        self._forecast.keep({ShardId(one.shard) for one in running if one.followers})
         if len(self._made) > len(known):
             self._made = {shard: made for shard, made in self._made.items() if shard in known}
         halted = [
@@ -209,13 +213,37 @@ class StatusReporter:
         if made is not None and made[0] is info and made[1:3] == (alarm, exports):
             status = made[3]
         else:
-            status = _replica(parts, info, alarm, exports)
+            followers = self._followers(parts, info) if info.role is Role.LEADER else ()
+            status = _replica(parts, info, alarm, exports, followers)
         if status.holds:
             expiry, running = parts.host.hold_expiry, parts.host.replicas.running
             age_s = expiry.oldest_age_s(running[info.shard])
             status = msgspec.structs.replace(status, hold_age_s=age_s)
         self._made[info.shard] = (info, alarm, exports, status)
         return status
+
+    def _followers(self, parts: StoreParts, info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
+        match, active = dict(info.match), set(info.recently_active)
+        replica, now_s = parts.host.replicas.running[info.shard], self._clock.monotonic()
+        found = []
+        for member in info.membership.members:
+            one = member.replica_id
+            if one == info.replica or not info.membership.contains(one):
+                continue
+            reached = match.get(one, Index(0))
+            lag_entries = max(0, info.last_index - reached)
+            lag_bytes = replica.lag_bytes(reached) if lag_entries else 0
+            found.append(
+                FollowerStatus(
+                    replica=one,
+                    store=member.store_id,
+                    lag_entries=lag_entries,
+                    active=one in active,
+                    lag_bytes=lag_bytes,
+                    to_go_s=self._forecast.to_go_s(info.shard, one, lag_bytes, now_s),
+                )
+            )
+        return tuple(found)
 
 
 def _certificates(tls: StoreTls | None) -> dict[str, float]:
@@ -226,7 +254,11 @@ def _certificates(tls: StoreTls | None) -> dict[str, float]:
 
 
 def _replica(
-    parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None, exports: int
+    parts: StoreParts,
+    info: ReplicaInfo,
+    alarm: TruncationAlarm | None,
+    exports: int,
+    followers: tuple[FollowerStatus, ...],
 ) -> ReplicaStatus:
     status = _log_status(parts, info)
     holds = status.holds if status is not None else ()
@@ -248,7 +280,7 @@ def _replica(
         hold_age_s=0.0,
         sessions=status.session_count if status is not None else 0,
         exports=exports,
-        followers=_followers(info) if info.role is Role.LEADER else (),
+        followers=followers,
         stalled=alarm.reason.value if alarm is not None else "",
         stalled_bytes=alarm.truncatable_bytes if alarm is not None else 0,
     )
@@ -259,20 +291,6 @@ def _log_status(parts: StoreParts, info: ReplicaInfo) -> LogStatus | None:
         return None
     status = parts.host.stale_lookup(info.shard, LogStatusQuery())
     return status if isinstance(status, LogStatus) else None
-
-
-def _followers(info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
-    match, active = dict(info.match), set(info.recently_active)
-    return tuple(
-        FollowerStatus(
-            replica=member.replica_id,
-            store=member.store_id,
-            lag_entries=max(0, info.last_index - match.get(member.replica_id, NO_REPLICA)),
-            active=member.replica_id in active,
-        )
-        for member in info.membership.members
-        if member.replica_id != info.replica and info.membership.contains(member.replica_id)
-    )
 
 
 def directory_status(directory: Directory, scrub: ScrubPass) -> DirectoryStatus:

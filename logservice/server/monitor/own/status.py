@@ -37,13 +37,16 @@ class EventLine(Struct, frozen=True, kw_only=True):
 
 class FollowerStatus(Struct, frozen=True, kw_only=True):
     """What the leader knows of one other member. `lag_entries`: how many entries are not yet
-    durable there.
+    durable there; lag_bytes: about how many bytes they take on the leader's disk; to_go_s: how long
+    that will take as it goes now, -1 when that is not known (`own.catching_up`).
     """
 
     replica: int = 0
     store: str = ""
     lag_entries: int = 0
     active: bool = False
+    lag_bytes: int = 0
+    to_go_s: float = -1.0
 
 
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
@@ -142,7 +145,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     method and rule (``hakeeper.propose/enrolled``). compare_shards, compare_shards_done: the shards
     of the comparison that is under way, and those it has done; 0 while none is. loop_turn_seconds:
     see `loop_turns`; longest_loop_turn_us: the longest since the start; loop_stalls: how many were
-    longer than a tick. appends_delayed: by the limits of their logs. configured: what this store's
+    longer than a tick. appends_delayed: by the limits of their logs. catch_up: see
+    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. configured: what this store's
     configuration says about the cluster, which counts at the first start only.
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
     before cluster version 2, when there is none.
@@ -178,6 +182,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     longest_loop_turn_us: int = 0
     loop_stalls: int = 0
     appends_delayed: int = 0
+    catch_up: dict[str, int] = {}
     directory_index: int = 0
     directory_age_s: float = -1.0
 

@@ -95,6 +95,15 @@ _SCRUB: Final[Mapping[str, _Figure]] = {
     ),
 }
 
+_CATCH_UP: Final[Mapping[str, _Figure]] = {
+    "bytes_per_s": _Figure(
+        "catch_up_rate_bytes_per_second", False, "Sent at most to members that are far behind."
+    ),
+    "sent_bytes": _Figure("catch_up_sent_bytes", True, "Bytes of entries sent to such members."),
+    "delayed": _Figure("catch_up_delayed", True, "Messages to them that waited for their turn."),
+    "waiting": _Figure("catch_up_waiting", False, "Messages to them that wait for it now."),
+}
+
 _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
     "recovery_damages": ("recovery_damages", "Damaged places found at the start."),
     "recovery_unattributed": (
@@ -245,6 +254,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     )
     delayed.add_metric([], status.appends_delayed)
     yield delayed
+    yield from _catching_up(status.catch_up)
     refused = CounterMetricFamily(
         "logservice_messages_refused",
         "Raft messages of other stores that were not heard.",
@@ -273,6 +283,14 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         method, _, reason = key.partition("/")
         errors.add_metric([method, reason], count)
     yield errors
+
+
+def _catching_up(figures: Mapping[str, int]) -> Iterator[Metric]:
+    for key, figure in _CATCH_UP.items():
+        kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+        family = kind(f"logservice_{figure.name}", figure.help)
+        family.add_metric([], figures.get(key, 0))
+        yield family
 
 
 def _certificates(found: Mapping[str, float]) -> Metric:

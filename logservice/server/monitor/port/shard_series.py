@@ -36,6 +36,10 @@ def _lag(replica: ReplicaStatus) -> int:
 
 _FIGURES: Final[Mapping[str, tuple[str, Callable[[ReplicaStatus], int]]]] = {
     "follower_lag_entries": ("Entries that the follower furthest behind lacks.", _lag),
+    "follower_lag_bytes": (
+        "Bytes of log that the follower furthest behind lacks.",
+        lambda replica: max((one.lag_bytes for one in replica.followers), default=0),
+    ),
     "unapplied_entries": (
         "Entries committed and not applied.",
         lambda replica: max(0, replica.committed_index - replica.applied_index),

@@ -225,6 +225,8 @@ function replicaChip(replica) {
   const chip = make("span", replica.store, "replica", replica.leader && "leads", lost && "lost", !lost && behind && "behind");
   const words = [replica.role, replica.zone && `zone ${replica.zone}`, replica.leader ? "leader" : "", replica.health, `applied index ${number(replica.applied_index)}`];
   if (replica.lag_entries >= 0) words.push(`${number(replica.lag_entries)} entries behind`);
+  if (replica.lag_bytes > 0) words.push(`${(replica.lag_bytes / 2 ** 20).toFixed(1)} MiB to fetch`);
+  if (replica.to_go_s > 0) words.push(`${span(replica.to_go_s)} to go`);
   chip.title = words.filter(Boolean).join(", ");
   if (replica.role === "witness") chip.append(" (witness)");
   if (replica.role === "learner") chip.append(replica.zone ? ` (learner, ${replica.zone})` : " (learner)");
