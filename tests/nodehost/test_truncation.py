@@ -110,6 +110,9 @@ class FakeHost:
     def differs(self, shard: ShardId, index: Index) -> None:
         self.doubts.append((shard, index))
 
+    def within(self, info: ReplicaInfo) -> bool:
+        return True
+
     def short_of_room(self) -> bool:
         return self.full
 
