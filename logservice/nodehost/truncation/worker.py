@@ -7,7 +7,8 @@ replica the worker
    that the truncation covers, or the installed snapshot, replayed to the last entry that it covers.
    The exports up to it are dropped, and the log is compacted behind it;
 2. *exports* a snapshot when the applied index advanced past the newest one. An export shortens a
-   replay, and a restart begins with the newest.
+   replay, and a restart begins with the newest. Above the mark of the disk none is tried that
+   would not leave the disk's floor; it is made as soon as there is room.
 
 Taking the nearest snapshot *above* the truncation LSN instead would lose the records between the
 two. Two things keep more than what the truncation LSN asks for, both bounded. While it moves, up to
@@ -150,6 +151,12 @@ class ReplicasWithin:
         """Whether the disk is above its mark."""
         return self._directory.disk.full
 
+    def has_room_for(self, size: int) -> bool:
+        """Whether an export of `size` bytes may be tried: above the mark it has to leave what the
+        log itself still needs.
+        """
+        return not self._directory.disk.full or self._directory.logdb.leaves_floor(size)
+
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:
@@ -174,6 +181,8 @@ class Step(enum.StrEnum):
     EXPORTED = "exported"
     NOT_ADVANCED = "not_advanced"
     EXPORT_FAILED = "export_failed"
+    EXPORT_WITHOUT_ROOM = "export_without_room"
+    """The disk is above its mark and the export would not leave its floor; none was tried."""
 
     COMPACTED = "compacted"
     SHORT_LOG = "short_log"
@@ -506,7 +515,11 @@ class TruncationWorker:
         newest = exports.newest_index(shard, replica)
         if info.applied_index <= max(newest, info.first_index - 1):
             return Step.NOT_ADVANCED
+        if not self._replicas.has_room_for(0):
+            return Step.EXPORT_WITHOUT_ROOM  # before the state is copied, each second
         snapshot = self._replicas.applied_snapshot(shard)
+        if not self._replicas.has_room_for(len(snapshot.state)):
+            return Step.EXPORT_WITHOUT_ROOM
         try:
             await self._in_executor(lambda: exports.add(shard, replica, snapshot))
         except OSError as error:
