@@ -497,6 +497,13 @@ GET_CLUSTER_REPORT: Final = Rpc(
     _READ_OR_ADMIN,
     shard="",
 )
+GET_TRUNCATION: Final = Rpc(
+    _ADMIN + "GetTruncation",
+    admin_pb2.GetTruncationRequest,
+    admin_pb2.GetTruncationResponse,
+    _READ_OR_ADMIN,
+    shard="",
+)
 TRANSFER_LEADER: Final = Rpc(
     _ADMIN + "TransferLeader",
     admin_pb2.TransferLeaderRequest,

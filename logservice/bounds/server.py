@@ -46,6 +46,9 @@ REPORT_BYTES_MAX: Final = GRPC_MESSAGE_BYTES_MAX - 1024
 """Bytes of the largest GetClusterReport, about 26 000 logs. Of a larger cluster the logs are listed
 page by page (ListShards)."""
 
+TRUNCATION_PAGE_REPLICAS: Final = 500
+"""Replicas in one answer of GetTruncation: about 100 KiB, made in some milliseconds."""
+
 REPORT_ROWS_PER_SLICE: Final = 256
 """Rows of a report that are encoded at a stretch, in less than a millisecond."""
 

@@ -513,6 +513,10 @@ class LogDb:
     def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:
         ReplicaLog(self._states[key], self._files, self._fault_noted).blame(why, damaged_from)
 
+    def leaves_floor(self, size: int) -> bool:
+        """Whether `size` bytes of another file leave the floor of the disk (`disk_space`)."""
+        return self._space.leaves_floor(size)
+
     def sample_disk(self) -> DiskState:
         """Look how much room the disk has; one system call."""
         return self._space.sample(len(self._states))

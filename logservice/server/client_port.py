@@ -119,7 +119,9 @@ class ClientPort:
             ),
             server,
         )
-        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(context, status, report), server)
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            AdminService(context, status, report, parts.workers), server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
     async def start(self) -> None:

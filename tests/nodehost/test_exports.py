@@ -343,3 +343,21 @@ def test_a_disk_that_fails_while_exports_are_removed_is_no_such_thing(
     monkeypatch.setattr(vfs, "remove_tree", broken)
     with pytest.raises(OSError, match="broken"):
         exports.remove_replica(*KEY)
+
+
+def test_the_bytes_of_the_exports_are_those_of_their_files(vfs: MemoryVfs) -> None:
+    exports = opened(vfs)
+    for index in range(10, 90, 10):
+        exports.add(*KEY, snapshot(index))
+    sizes = {index: len(snapshot(index).encode()) for index in files(vfs)}
+    assert len(sizes) == 4
+    assert exports.known_bytes(*KEY) == sum(sizes.values())
+    exports.load(*KEY, Index(min(sizes)))
+    exports.drop_through(*KEY, Index(sorted(sizes)[1]))
+    assert exports.known_bytes(*KEY) == sum(sizes[index] for index in files(vfs))
+    again = opened(vfs)
+    assert (again.known_bytes(*KEY), again.newest_known_index(*KEY)) == (0, 80)
+    again.read(*KEY)
+    assert again.known_bytes(*KEY) == exports.known_bytes(*KEY)
+    again.remove_replica(*KEY)
+    assert (again.known_bytes(*KEY), again.newest_known_index(*KEY)) == (0, 0)

@@ -66,6 +66,7 @@ class FakeHost:
         self.on_install: Callable[[], Awaitable[None]] | None = None
         self.replays: list[tuple[Index, Index]] = []
         self.full = False
+        self.room = 1 << 40
         self.doubts: list[tuple[ShardId, Index]] = []
 
     def add(self, shard: int, replica: int) -> FakeReplica:
@@ -109,6 +110,12 @@ class FakeHost:
 
     def differs(self, shard: ShardId, index: Index) -> None:
         self.doubts.append((shard, index))
+
+    def within(self, info: ReplicaInfo) -> bool:
+        return True
+
+    def has_room_for(self, size: int) -> bool:
+        return not self.full or size <= self.room
 
     def short_of_room(self) -> bool:
         return self.full
@@ -511,6 +518,45 @@ async def test_a_full_disk_stops_exports_but_not_truncation(world: World) -> Non
     log.truncated = Lsn(60)
     assert await world.steps() == {Step.INSTALLED, Step.NOT_ADVANCED}
     assert log.installed == 61
+
+
+async def test_above_the_mark_no_export_is_tried_that_cannot_fit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were tried every second, and each left a file half-written."""
+    log = world.host.add(1, 11)
+    log.append(10)
+    tried: list[int] = []
+    add, take = world.exports.add, world.host.applied_snapshot
+    taken: list[ShardId] = []
+
+    def adding(shard: ShardId, replica: ReplicaId, snapshot: Snapshot) -> None:
+        tried.append(snapshot.index)
+        add(shard, replica, snapshot)
+
+    def taking(shard: ShardId) -> Snapshot:
+        taken.append(shard)
+        return take(shard)
+
+    monkeypatch.setattr(world.exports, "add", adding)
+    monkeypatch.setattr(world.host, "applied_snapshot", taking)
+    world.host.full, world.host.room = True, len(_state(1)) - 1
+    for _ in range(3):
+        assert await world.steps() == {Step.NOTHING_TRUNCATED, Step.EXPORT_WITHOUT_ROOM}
+    assert (tried, len(taken)) == ([], 3)
+    world.host.room = -1  # below the floor the state is not even copied
+    assert Step.EXPORT_WITHOUT_ROOM in await world.steps()
+    assert len(taken) == 3
+    # Neither does what keeps it from being exported keep it from being freed.
+    log.truncated = Lsn(6)
+    assert Step.INSTALLED in await world.steps()
+    # It goes on by itself: with room above the mark, and when the disk is below it again.
+    world.host.room = len(_state(1))
+    assert Step.EXPORTED in await world.steps()
+    log.append(1)
+    world.host.full, world.host.room = False, -1
+    assert Step.EXPORTED in await world.steps()
+    assert tried == [11, 12]
 
 
 async def test_a_damaged_export_is_passed_over(world: World) -> None:

@@ -3,6 +3,7 @@ for disks and peers, so that a shard is up in milliseconds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,7 @@ from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.edge.answers import AnswerBudget
@@ -64,6 +66,7 @@ class ServedStore:
     channel: grpc.aio.Channel
     address: str
     answers: AnswerBudget
+    workers: Sequence[TruncationWorker]
     log: Any = field(init=False)
     admin: Any = field(init=False)
 
@@ -135,13 +138,13 @@ class Served:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report), server
+            AdminService(context, StoreStatus, no_report, parts.workers), server
         )
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
         channel = grpc.aio.insecure_channel(address, options)
-        return ServedStore(host, server, channel, address, context.answers)
+        return ServedStore(host, server, channel, address, context.answers, parts.workers)
 
     async def new_shard(self) -> int:
         """A shard with a replica on every store; returns once it has a leader that decides."""

@@ -265,7 +265,7 @@ UNARY: dict[str, Any] = {
 READING = {"Read", "Follow", "LsnAtTime", "Digest", "GetShardStatus", "AppendStream"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
-READING |= {"GetStoreStatus", "GetClusterReport"}
+READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}
 
 
 async def test_every_rpc_is_a_reading_one_or_tried_here() -> None:

@@ -115,6 +115,70 @@ class ClusterReport(_message.Message):
     json: bytes
     def __init__(self, json: _Optional[bytes] = ...) -> None: ...
 
+class GetTruncationRequest(_message.Message):
+    __slots__ = ("from_shard", "limit", "stuck")
+    FROM_SHARD_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
+    from_shard: int
+    limit: int
+    stuck: bool
+    def __init__(self, from_shard: _Optional[int] = ..., limit: _Optional[int] = ..., stuck: bool = ...) -> None: ...
+
+class TruncationStanding(_message.Message):
+    __slots__ = ("shard_id", "replica_id", "truncated_lsn", "requested_lsn", "hold_name", "hold_owner", "hold_lsn", "installed_index", "installed_lsn", "exports", "newest_export_index", "export_bytes", "retained_bytes", "truncatable_bytes", "freed_bytes", "decision", "export_decision", "error", "decided_ms_ago", "visits_stalled")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_LSN_FIELD_NUMBER: _ClassVar[int]
+    HOLD_NAME_FIELD_NUMBER: _ClassVar[int]
+    HOLD_OWNER_FIELD_NUMBER: _ClassVar[int]
+    HOLD_LSN_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_LSN_FIELD_NUMBER: _ClassVar[int]
+    EXPORTS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_EXPORT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_DECISION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    VISITS_STALLED_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    replica_id: int
+    truncated_lsn: int
+    requested_lsn: int
+    hold_name: str
+    hold_owner: str
+    hold_lsn: int
+    installed_index: int
+    installed_lsn: int
+    exports: int
+    newest_export_index: int
+    export_bytes: int
+    retained_bytes: int
+    truncatable_bytes: int
+    freed_bytes: int
+    decision: str
+    export_decision: str
+    error: str
+    decided_ms_ago: int
+    visits_stalled: int
+    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., requested_lsn: _Optional[int] = ..., hold_name: _Optional[str] = ..., hold_owner: _Optional[str] = ..., hold_lsn: _Optional[int] = ..., installed_index: _Optional[int] = ..., installed_lsn: _Optional[int] = ..., exports: _Optional[int] = ..., newest_export_index: _Optional[int] = ..., export_bytes: _Optional[int] = ..., retained_bytes: _Optional[int] = ..., truncatable_bytes: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., decision: _Optional[str] = ..., export_decision: _Optional[str] = ..., error: _Optional[str] = ..., decided_ms_ago: _Optional[int] = ..., visits_stalled: _Optional[int] = ...) -> None: ...
+
+class GetTruncationResponse(_message.Message):
+    __slots__ = ("store_id", "replicas", "next_shard")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SHARD_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    replicas: _containers.RepeatedCompositeFieldContainer[TruncationStanding]
+    next_shard: int
+    def __init__(self, store_id: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[TruncationStanding, _Mapping]]] = ..., next_shard: _Optional[int] = ...) -> None: ...
+
 class TransferLeaderRequest(_message.Message):
     __slots__ = ("shard_id", "store_id")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,11 @@ class AdminStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.GetClusterReportRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ClusterReport.FromString,
                 _registered_method=True)
+        self.GetTruncation = channel.unary_unary(
+                '/logservice.v1.Admin/GetTruncation',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.GetTruncationRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.GetTruncationResponse.FromString,
+                _registered_method=True)
         self.TransferLeader = channel.unary_unary(
                 '/logservice.v1.Admin/TransferLeader',
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
@@ -62,6 +67,13 @@ class AdminServicer(object):
 
     def GetClusterReport(self, request, context):
         """The whole cluster as this store sees it: what HAKeeper says, laid over what every store says.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTruncation(self, request, context):
+        """How truncation stands at the replicas of this store, page by page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,6 +98,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetClusterReport,
                     request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.GetClusterReportRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_admin__pb2.ClusterReport.SerializeToString,
+            ),
+            'GetTruncation': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTruncation,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.GetTruncationRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.GetTruncationResponse.SerializeToString,
             ),
             'TransferLeader': grpc.unary_unary_rpc_method_handler(
                     servicer.TransferLeader,
@@ -147,6 +164,33 @@ class Admin(object):
             '/logservice.v1.Admin/GetClusterReport',
             logservice__wire_dot_v1_dot_admin__pb2.GetClusterReportRequest.SerializeToString,
             logservice__wire_dot_v1_dot_admin__pb2.ClusterReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTruncation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/GetTruncation',
+            logservice__wire_dot_v1_dot_admin__pb2.GetTruncationRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.GetTruncationResponse.FromString,
             options,
             channel_credentials,
             insecure,

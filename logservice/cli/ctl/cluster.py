@@ -15,6 +15,7 @@ from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_leader, call_store
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.ctl.store_argument import store_argument
+from logservice.cli.ctl.truncation_view import show_truncation
 from logservice.cli.ctl.without_hakeeper import (
     remembered,
     show_repairs,
@@ -30,16 +31,29 @@ _shard = shard_argument("shard_id", hakeeper=True)
 
 
 @click.command()
+@shard_argument("shard_id", hakeeper=True, required=False)
+@click.option("--truncation", is_flag=True, help="What holds the space of each replica.")
+@click.option("--stuck", is_flag=True, help="With --truncation: only where space does not come.")
 @output_option
 @pass_session
-def shards(session: Session, form: str) -> int:
+def shards(session: Session, shard_id: int | None, truncation: bool, stuck: bool, form: str) -> int:
     """Show all logs, and where their replicas are.
 
-    Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
+    With SHARD only that one is shown.
+
+    --truncation shows instead, for each replica, how far it is truncated, which hold keeps more,
+    how many bytes could go, and how the newest visit of its truncation worker ended.
+
+    Exit code 4 when HAKeeper does not answer, or a store with --truncation: what is shown then is
+    what the others know.
     """
+    if stuck and not truncation:
+        raise click.UsageError("--stuck goes with --truncation")
+    if truncation:
+        return show_truncation(session, form, shard_id, stuck=stuck)
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_shards(form, remembered(session, state))
+        return show_shards(form, remembered(session, state), shard_id)
     rows = [
         {
             "shard": found.shard_id,
@@ -58,6 +72,7 @@ def shards(session: Session, form: str) -> int:
             "joint": found.joint,
         }
         for found in state.shards
+        if shard_id in (None, found.shard_id)
     ]
     show_rows(form, rows, "shards")
     return exit_codes.OK

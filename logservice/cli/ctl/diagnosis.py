@@ -407,7 +407,8 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
     "truncation_stalled": (
         Severity.WARNING,
         "Space that the clients let go of is not freed; the disk will fill.",
-        "The reason is in the finding; the page says what each one means.",
+        "The reason is in the finding; the page says what each one means."
+        " `logctl shards --truncation --stuck` shows the replicas.",
         "stalled-truncation.md",
     ),
     "no_hakeeper": (

@@ -15,11 +15,19 @@ from logservice.cli.ctl.client_session import Session
 from logservice.cli.ctl.completed_names import logs
 
 
-def shard_argument(argument: str, *, hakeeper: bool = False) -> Callable[[Any], Any]:
-    """The argument SHARD, as the parameter `argument`. `hakeeper`: shard 0 is one, too."""
+def shard_argument(
+    argument: str, *, hakeeper: bool = False, required: bool = True
+) -> Callable[[Any], Any]:
+    """The argument SHARD, as the parameter `argument`. `hakeeper`: shard 0 is one, too. Without one
+    that is not `required` it is None.
+    """
     lowest = 0 if hakeeper else 1
 
-    def resolved(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    def resolved(
+        context: click.Context, parameter: click.Parameter, text: str | None
+    ) -> int | None:
+        if text is None:
+            return None
         if text.isdecimal():
             if int(text) < lowest:
                 raise click.BadParameter(f"logs are numbered from {lowest}", context, parameter)
@@ -31,4 +39,10 @@ def shard_argument(argument: str, *, hakeeper: bool = False) -> Callable[[Any], 
         )
         return found.shard_id
 
-    return click.argument(argument, metavar="SHARD", callback=resolved, shell_complete=logs)
+    return click.argument(
+        argument,
+        metavar="SHARD" if required else "[SHARD]",
+        required=required,
+        callback=resolved,
+        shell_complete=logs,
+    )

@@ -71,9 +71,10 @@ def show_stores(form: str, report: ClusterReport) -> int:
     return exit_codes.UNAVAILABLE
 
 
-def show_shards(form: str, report: ClusterReport) -> int:
+def show_shards(form: str, report: ClusterReport, shard_id: int | None = None) -> int:
     """Print the rows of `logctl shards`."""
-    show_rows(form, [_stale(report, _shard(row)) for row in report.shards], "shards")
+    shown = [row for row in report.shards if shard_id in (None, row.shard)]
+    show_rows(form, [_stale(report, _shard(row)) for row in shown], "shards")
     return exit_codes.UNAVAILABLE
 
 

@@ -86,7 +86,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl shard delete 7 --name old-orders",
         "logctl shard delete 7 --name old-orders --force",
     ),
-    "logctl shards": ("logctl shards", "logctl shards -o json"),
+    "logctl shards": ("logctl shards", "logctl shards --truncation --stuck -o json"),
     "logctl stores list": ("logctl stores list", "logctl stores list -o json"),
     "logctl stores drain": (
         "logctl stores drain store-3 --wait 1h",

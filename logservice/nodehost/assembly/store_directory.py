@@ -208,6 +208,7 @@ class StoreDirectory:
             self.seams.export_executor,
             later_bytes=self._later_bytes,
             replay_entries_max=self._replay_entries_max,
+            clock=host.clock,
         )
 
     def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:

@@ -73,6 +73,8 @@ class ExportedSnapshots:
         # needed.
         self._exports: dict[ReplicaKey, tuple[Index, ...]] = {}
         self._unread: dict[ReplicaKey, tuple[Index, ...]] = {}
+        self._sizes: dict[ReplicaKey, tuple[tuple[Index, int], ...]] = {}
+        """Bytes of the files that were read or written, the newest last; for people."""
         self.damaged_count = 0
         """Files that were found damaged since the store started."""
         self.rebuild()
@@ -81,6 +83,7 @@ class ExportedSnapshots:
         """Replace what is known by what is on disk."""
         self._exports.clear()
         self._unread.clear()
+        self._sizes.clear()
         if not self._vfs.exists(self._directory):
             self._vfs.make_directory(self._directory)
             self._vfs.fsync_directory(posixpath.dirname(self._directory))
@@ -105,6 +108,17 @@ class ExportedSnapshots:
         key = (shard, replica)
         unread = self._unread.get(key)
         return len(self._exports.get(key, ())) if unread is None else len(unread)
+
+    def known_bytes(self, shard: ShardId, replica: ReplicaId) -> int:
+        """Bytes of the replica's exports, but for those that were not read yet."""
+        known = self._exports.get((shard, replica), ())
+        return sum(size for index, size in self._sizes.get((shard, replica), ()) if index in known)
+
+    def newest_known_index(self, shard: ShardId, replica: ReplicaId) -> Index:
+        """As `newest_index`, by the names of the files where they were not read yet."""
+        key = (shard, replica)
+        found = self._unread.get(key) or self._exports.get(key)
+        return found[-1] if found else Index(0)
 
     def newest_index(self, shard: ShardId, replica: ReplicaId) -> Index:
         """Index of the newest export, 0 when there is none."""
@@ -176,7 +190,9 @@ class ExportedSnapshots:
             self._vfs.make_directory(directory)
             self._vfs.fsync_directory(posixpath.dirname(directory))
             self._vfs.fsync_directory(self._directory)
-        write_file(self._vfs, f"{directory}/{_name_of(snapshot.index)}", snapshot.encode())
+        encoded = snapshot.encode()
+        write_file(self._vfs, f"{directory}/{_name_of(snapshot.index)}", encoded)
+        self._sized(key, snapshot.index, len(encoded))
         exports = (*exports, snapshot.index)
         if len(exports) > self._count_max:
             exports = self._without_smallest_gap(key, exports)
@@ -230,6 +246,7 @@ class ExportedSnapshots:
             self._exports.setdefault(key, ())
         else:
             self._exports.pop(key, None)
+            self._sizes.pop(key, None)
 
     def _unlink(self, key: ReplicaKey, indexes: Sequence[Index]) -> None:
         """Remove the files of `indexes`. The caller forgets these exports afterwards, so that a
@@ -254,14 +271,27 @@ class ExportedSnapshots:
     def _verified(self, key: ReplicaKey, index: Index) -> Snapshot | None:
         path = f"{self._replica_directory(key)}/{_name_of(index)}"
         try:
-            snapshot = Snapshot.decode(read_file(self._vfs, path))
+            encoded = read_file(self._vfs, path)
+            snapshot = Snapshot.decode(encoded)
         except (OSError, SnapshotCorrupt):
             self.damaged_count += 1
             return None
         if snapshot.index != index:
             self.damaged_count += 1
             return None
+        self._sized(key, index, len(encoded))
         return snapshot
+
+    def _sized(self, key: ReplicaKey, index: Index, size: int) -> None:
+        known = self._exports.get(key, ()) if key not in self._unread else None
+        self._sizes[key] = (
+            *(
+                one
+                for one in self._sizes.get(key, ())
+                if one[0] != index and (known is None or one[0] in known)
+            ),
+            (index, size),
+        )
 
     def _without_smallest_gap(
         self, key: ReplicaKey, exports: tuple[Index, ...]

@@ -7,7 +7,8 @@ replica the worker
    that the truncation covers, or the installed snapshot, replayed to the last entry that it covers.
    The exports up to it are dropped, and the log is compacted behind it;
 2. *exports* a snapshot when the applied index advanced past the newest one. An export shortens a
-   replay, and a restart begins with the newest.
+   replay, and a restart begins with the newest. Above the mark of the disk none is tried that
+   would not leave the disk's floor; it is made as soon as there is room.
 
 Taking the nearest snapshot *above* the truncation LSN instead would lose the records between the
 two. Two things keep more than what the truncation LSN asks for, both bounded. While it moves, up to
@@ -59,6 +60,7 @@ from logservice.bounds import (
     TRUNCATION_REPLAY_ENTRIES_MAX,
     WITNESS_ENTRIES_MAX,
 )
+from logservice.clock import Clock, SystemClock
 from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation, invariant
 from logservice.nodehost.disks.directory import Directory
@@ -67,6 +69,7 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.truncation.alignment import last_truncated, replay
+from logservice.nodehost.truncation.decisions import Decisions
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogMeter
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -90,6 +93,10 @@ class ReplicasWithin:
         """A picture of the replica of a shard, None when none runs here."""
         info = self._replicas.info(shard)
         return info if info and info.incarnation == self._directory.incarnation else None
+
+    def within(self, info: ReplicaInfo) -> bool:
+        """Whether the replica is here."""
+        return info.incarnation == self._directory.incarnation
 
     def stored(self) -> Sequence[tuple[ShardId, ReplicaId]]:
         """The replicas with data here, running or not."""
@@ -144,6 +151,12 @@ class ReplicasWithin:
         """Whether the disk is above its mark."""
         return self._directory.disk.full
 
+    def has_room_for(self, size: int) -> bool:
+        """Whether an export of `size` bytes may be tried: above the mark it has to leave what the
+        log itself still needs.
+        """
+        return not self._directory.disk.full or self._directory.logdb.leaves_floor(size)
+
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:
@@ -168,6 +181,8 @@ class Step(enum.StrEnum):
     EXPORTED = "exported"
     NOT_ADVANCED = "not_advanced"
     EXPORT_FAILED = "export_failed"
+    EXPORT_WITHOUT_ROOM = "export_without_room"
+    """The disk is above its mark and the export would not leave its floor; none was tried."""
 
     COMPACTED = "compacted"
     SHORT_LOG = "short_log"
@@ -225,6 +240,7 @@ class TruncationWorker:
         hakeeper_entries_max: int = HAKEEPER_LOG_ENTRIES_MAX,
         witness_entries_max: int = WITNESS_ENTRIES_MAX,
         hakeeper_bytes_max: int = HAKEEPER_LOG_BYTES_MAX,
+        clock: Clock | None = None,
     ) -> None:
         """`executor` runs the exports' file work and applies what is replayed; it must not be the
         one that writes commit groups. `later_bytes`: what may stay while the truncation LSN moves.
@@ -232,8 +248,8 @@ class TruncationWorker:
         `collect_garbage` frees what installs and removals left; it runs once per `run_once`.
         """
         self._replicas = replicas
-        self._exports = exports
-        self._meter = meter
+        self.exports = self._exports = exports
+        self.meter = self._meter = meter
         self._collect_garbage = collect_garbage
         self._executor = executor
         self._alarm_bytes = alarm_bytes
@@ -252,6 +268,16 @@ class TruncationWorker:
         self._looked_at_bytes = 0
         self._alarms: tuple[TruncationAlarm, ...] = ()
         self._hakeeper_snapshot: tuple[ReplicaId, Snapshot] | None = None
+        self.decisions = Decisions(clock or SystemClock())
+        """How the newest visits ended, for people."""
+
+    def serves(self, info: ReplicaInfo) -> bool:
+        """Whether it visits this replica."""
+        return self._replicas.within(info)
+
+    def stalled_visits(self, key: tuple[ShardId, ReplicaId]) -> int:
+        """INV-T4: visits of a replica without progress though enough could go."""
+        return self._stalled.get(key, 0)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -284,7 +310,9 @@ class TruncationWorker:
                 info = self._replicas.info(shard)
                 if info is not None:
                     visited += 1
-                    counts.update(await self._visit(info, alarms))
+                    steps = await self._visit(info, alarms)
+                    counts.update(steps)
+                    self.decisions.visited((info.shard, info.replica), steps)
                 # A visit with nothing to do never waits; other work gets its turn between two.
                 await asyncio.sleep(0)
             await self._collect_garbage()
@@ -314,7 +342,9 @@ class TruncationWorker:
             for shard in [info.shard for info in self._replicas.infos()]:
                 info = self._replicas.info(shard)
                 if info is not None and self._has_grown(info):
-                    counts[await self._export(info)] += 1
+                    step = await self._export(info)
+                    counts[step] += 1
+                    self.decisions.exported((info.shard, info.replica), step)
         finally:
             self._running = False
             self._totals.update(counts)
@@ -365,9 +395,11 @@ class TruncationWorker:
                 kept = covered > installed
                 return Step.KEPT_FOR_MEMBER if kept else Step.NOTHING_TRUNCATED
             return await self._install_through(info, installed, through)
-        except SnapshotCorrupt:
+        except SnapshotCorrupt as error:
+            self.decisions.failed((shard, replica), error)
             return Step.DAMAGED_EXPORT
-        except (LogServiceError, OSError):
+        except (LogServiceError, OSError) as error:
+            self.decisions.failed((shard, replica), error)
             return Step.INSTALL_FAILED
 
     async def _install_through(self, info: ReplicaInfo, installed: Index, through: Index) -> Step:
@@ -469,7 +501,9 @@ class TruncationWorker:
             index=snapshot.index,
             applied=now.applied_index,
         )
+        size = self._bytes_between(info, Index(now.first_index - 1), snapshot.index)
         await self._replicas.install_snapshot(shard, snapshot, truncated)
+        self.decisions.freed((shard, replica), size)
         await self._in_executor(lambda: self._exports.drop_through(shard, replica, snapshot.index))
         return Step.INSTALLED
 
@@ -481,10 +515,15 @@ class TruncationWorker:
         newest = exports.newest_index(shard, replica)
         if info.applied_index <= max(newest, info.first_index - 1):
             return Step.NOT_ADVANCED
+        if not self._replicas.has_room_for(0):
+            return Step.EXPORT_WITHOUT_ROOM  # before the state is copied, each second
         snapshot = self._replicas.applied_snapshot(shard)
+        if not self._replicas.has_room_for(len(snapshot.state)):
+            return Step.EXPORT_WITHOUT_ROOM
         try:
             await self._in_executor(lambda: exports.add(shard, replica, snapshot))
-        except OSError:
+        except OSError as error:
+            self.decisions.failed((shard, replica), error)
             return Step.EXPORT_FAILED
         return Step.EXPORTED
 
@@ -522,7 +561,8 @@ class TruncationWorker:
                 return Step.SHORT_LOG
             snapshot = kept[1]
             await self._replicas.install_snapshot(info.shard, snapshot, Lsn(snapshot.next_lsn - 1))
-        except (LogServiceError, OSError):
+        except (LogServiceError, OSError) as error:
+            self.decisions.failed((info.shard, info.replica), error)
             return Step.INSTALL_FAILED
         return Step.COMPACTED
 
@@ -535,7 +575,8 @@ class TruncationWorker:
         try:
             snapshot = self._replicas.applied_snapshot(info.shard)
             await self._replicas.install_snapshot(info.shard, snapshot, Lsn(snapshot.next_lsn - 1))
-        except (LogServiceError, OSError):
+        except (LogServiceError, OSError) as error:
+            self.decisions.failed((info.shard, info.replica), error)
             return Step.INSTALL_FAILED
         return Step.COMPACTED
 
@@ -557,6 +598,7 @@ class TruncationWorker:
                 counts[Step.EXPORT_FAILED] += 1
                 continue
             counts[Step.LEFTOVER_REMOVED] += 1
+        self.decisions.keep_only(stored)
         for known in (self._stalled, self._seen):
             for key in [key for key in known if key not in stored]:
                 del known[key]

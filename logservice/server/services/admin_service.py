@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
@@ -10,6 +10,7 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 from logservice.bounds import REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge.call import Context, effect, handler, timeout_s
 from logservice.server.monitor.cluster.rows import ClusterReport
@@ -19,6 +20,7 @@ from logservice.server.monitor.own.status import (
     StoreStatus,
     to_json_in_slices,
 )
+from logservice.server.services import truncation_standing
 from logservice.server.services.context import StoreContext, shard_not_found
 
 
@@ -30,8 +32,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         store: StoreContext,
         status: Callable[[], StoreStatus],
         report: Callable[[bool], Awaitable[ClusterReport]],
+        workers: Sequence[TruncationWorker] = (),
     ) -> None:
-        """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`."""
+        """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
+        `workers`: the truncation worker of each data directory.
+        """
+        self._workers = workers
         self._store = store
         self._host = store.host
         self._status = status
@@ -77,6 +83,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 limit=REPORT_BYTES_MAX,
             )
         return admin_pb2.ClusterReport(json=found)
+
+    @handler
+    async def GetTruncation(
+        self, request: admin_pb2.GetTruncationRequest, context: Context
+    ) -> admin_pb2.GetTruncationResponse:
+        """How truncation stands at the replicas here, page by page."""
+        return await truncation_standing.page(self._host, self._workers, request)
 
     @handler
     async def TransferLeader(
