@@ -166,6 +166,30 @@ def test_holds(ctl: Program, shard: int) -> None:
     )
 
 
+def test_a_hold_with_a_time_to_live_goes_by_itself(ctl: Program, shard: int) -> None:
+    ctl("append", shard, *"abcdef")
+    set_now = ctl.json("hold", "set", shard, "job", 3, "--ttl", 5)
+    assert set_now == {"name": "job", "lsn": 3, "ttl_s": 5}
+    assert ctl("hold", "set", shard, "backup", 5).code == 0
+    assert ctl.json("truncate", shard, 5) == {"truncated_lsn": 2}
+    assert ctl.json("hold", "renew", shard, "job") == {"renewed": "job", "lsn": 3}
+    rows = ctl.json("hold", "list", shard)
+    assert isinstance(rows, list)
+    backup, job = rows
+    assert (backup["name"], backup["ttl_s"], backup["expires_in_s"]) == ("backup", None, None)
+    assert (job["name"], job["lsn"], job["owner"], job["keeps"]) == ("job", 3, "anonymous", 3)
+    assert 0 <= job["age_s"] <= job["ttl_s"] == 5
+    wait_until(lambda: "job" not in (shown := ctl("hold", "list", shard).out) and "backup" in shown)
+    status = ctl.json("status", shard)
+    assert isinstance(status, dict)
+    assert status["truncated_lsn"] == 4
+    lost = ctl("hold", "renew", shard, "job")
+    assert lost.code == exit_codes.REFUSED
+    assert "HOLD_LOST" in lost.err
+    for wrong in (1, 4, 604_801):
+        assert ctl("hold", "set", shard, "job", 5, "--ttl", wrong).code != 0
+
+
 def test_timestamps_and_ids(ctl: Program, shard: int) -> None:
     first, second = ctl.json("timestamps", shard, 10), ctl.json("timestamps", shard)
     assert first == {"first": 1, "next": 11}

@@ -265,6 +265,7 @@ class _Parts:
             stale_lookup=self._log_status,
             refusals=SimpleNamespace(counts={"stranger": 3}),
             limits=SimpleNamespace(delayed=4),
+            hold_expiry=SimpleNamespace(oldest_age_s=lambda replica: 77.5),
             requests=SimpleNamespace(refused={("shard.append", "member"): 6}),
         )
 

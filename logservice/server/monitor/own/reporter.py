@@ -201,13 +201,19 @@ class StatusReporter:
     ) -> ReplicaStatus:
         """The status of one replica, made anew only when something changed, because thousands of
         quiesced replicas are looked at every second. The info of a quiesced replica is the same
-        object again; besides it only the exports and the alarm can have changed.
+        object again; besides it only the exports and the alarm can have changed, and holds get
+        older.
         """
         exports = parts.exports_count(info.shard, info.replica)
         made = self._made.get(info.shard)
         if made is not None and made[0] is info and made[1:3] == (alarm, exports):
-            return made[3]
-        status = _replica(parts, info, alarm, exports)
+            status = made[3]
+        else:
+            status = _replica(parts, info, alarm, exports)
+        if status.holds:
+            expiry, running = parts.host.hold_expiry, parts.host.replicas.running
+            age_s = expiry.oldest_age_s(running[info.shard])
+            status = msgspec.structs.replace(status, hold_age_s=age_s)
         self._made[info.shard] = (info, alarm, exports, status)
         return status
 
@@ -239,6 +245,7 @@ def _replica(
         holds=len(holds),
         hold_name=lowest[0],
         hold_lsn=lowest[1],
+        hold_age_s=0.0,
         sessions=status.session_count if status is not None else 0,
         exports=exports,
         followers=_followers(info) if info.role is Role.LEADER else (),

@@ -51,9 +51,10 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
 
     incarnation: that of the data directory it is in. role: that of the Raft core, or ``halted``.
     leader: the leader's replica id, 0 when none is known. hold_lsn: the lowest held LSN, 0 without
-    holds. stalled: why truncation makes no progress, empty while it does. stuck: it
-    has entries to apply and applies none. appends_delayed: those that waited, or were refused, for
-    the limits of the log. The LSN fields are 0 for shard 0.
+    holds. hold_age_s: of the holds that keep back a truncation, for how long one was neither set
+    nor renewed, as far as this store knows. stalled: why truncation makes no progress, empty while
+    it does. stuck: it has entries to apply and applies none. appends_delayed: those that waited, or
+    were refused, for the limits of the log. The LSN fields are 0 for shard 0.
     """
 
     shard: int = 0
@@ -79,6 +80,7 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
     holds: int = 0
     hold_lsn: int = 0
     hold_name: str = ""
+    hold_age_s: float = 0.0
     sessions: int = 0
     exports: int = 0
     followers: tuple[FollowerStatus, ...] = ()

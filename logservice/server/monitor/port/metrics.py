@@ -326,6 +326,11 @@ def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
         ((r, shard_series.held_back(r)) for r in shown),
     )
     yield _per_shard(
+        "hold_age_seconds",
+        "Seconds for which a hold that keeps back records was neither set nor renewed.",
+        ((r, r.hold_age_s) for r in shown),
+    )
+    yield _per_shard(
         "hold_age_records",
         "Records above the lowest hold.",
         ((r, r.applied_lsn - r.hold_lsn + 1 if r.holds else 0) for r in shown),
