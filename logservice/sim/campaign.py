@@ -96,6 +96,9 @@ STANDING_SHARE = 0.25
 """Of worlds of version 2 those in which replicas get stuck. They have no rogue, no loud log, and no
 disk that loses what it had: a log whose leader is stuck may need all of its other replicas."""
 
+HOLDERS_SHARE = 0.4
+"""Of worlds of version 2 without a rogue those in which logs are held with a time to live."""
+
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
@@ -118,6 +121,7 @@ def world_of(
         config = make_rogue(config, rogue)
     elif random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE:
         config = make_rogue(config)
+    config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
     if config.calm:
         if highest > versions.FIRST and not config.rogue:
             if OLDER_SHARE <= chance < OLDER_SHARE + IDLE_SHARE:
@@ -137,6 +141,10 @@ def world_of(
     if not (old or config.rogue or lossy) and _may_stand(seed):
         make_standing(config)
     return config
+
+
+def _may_hold(seed: int) -> bool:
+    return random.Random(f"holders/{seed}").random() < HOLDERS_SHARE
 
 
 def _may_stand(seed: int) -> bool:

@@ -2,13 +2,14 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `ends.py`,
-`leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
+`holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
 """
 
 from __future__ import annotations
 
 from logservice.sim.checkers.checker import Checker
 from logservice.sim.checkers.ends import Closed, Deleted
+from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
 from logservice.sim.checkers.logs import CommitQuorum, LogLsn, LogMatching, StateMachineSafety
 from logservice.sim.checkers.promises import (
@@ -43,5 +44,6 @@ ALL: tuple[type[Checker], ...] = (
     Closed,
     Deleted,
     GivesWay,
+    HoldsStand,
 )
 """In the order in which they look; those that others rest on come first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from logservice.sim.mutations import (
     consensus,
     divergence,
+    holds,
     life,
     machine,
     ownership,
@@ -25,6 +26,7 @@ __all__ = [
     "WORLDS",
     "consensus",
     "divergence",
+    "holds",
     "life",
     "machine",
     "ownership",
