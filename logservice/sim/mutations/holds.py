@@ -68,7 +68,7 @@ def _renewal_does_not_count() -> None:
 def _hold_expires_early() -> None:
     def mutate(original: Any) -> Any:
         def expires_in_s(self: HoldTimes, name: str, now_s: float) -> Any:
-            return original(self, name, now_s + 2.0)
+            return original(self, name, now_s + 3.5)
 
         return expires_in_s
 
