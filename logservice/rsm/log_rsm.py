@@ -334,8 +334,8 @@ class LogRsm:
         return Applied(value=wanted.lsn)
 
     def _renew_hold(self, command: RenewHold, entry: Entry) -> Outcome:
-        """INV-RSM-HOLD-RENEWED. The answer names where the hold stands, for it may have been moved
-        by somebody else; and nothing from there on is truncated.
+        """The answer names where the hold stands, for it may have been moved by somebody else; and
+        nothing from there on is truncated (INV-RSM-HOLD-RENEWED).
         """
         state = self.state
         known = state.holds.get(command.name)

@@ -105,6 +105,10 @@ disk that loses what it had: a log whose leader is stuck may need all of its oth
 CATCH_UP_SHARE = 0.3
 """Of worlds of version 2 those in which catch-up is limited to what a small log holds."""
 
+
+HOLDERS_SHARE = 0.4
+"""Of worlds of version 2 without a rogue those in which logs are held with a time to live."""
+
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
@@ -130,6 +134,7 @@ def world_of(
         config = make_rogue(config, rogue)
     elif random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE:
         config = make_rogue(config)
+    config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
     if config.calm:
         if highest > versions.FIRST and not config.rogue:
             if OLDER_SHARE <= chance < OLDER_SHARE + IDLE_SHARE:
@@ -149,6 +154,10 @@ def world_of(
     if not (old or config.rogue or lossy) and _may_stand(seed):
         make_standing(config)
     return config
+
+
+def _may_hold(seed: int) -> bool:
+    return random.Random(f"holders/{seed}").random() < HOLDERS_SHARE
 
 
 def _may_stand(seed: int) -> bool:

@@ -92,6 +92,9 @@ class SimConfig:
     loud: bool = False
     """Somebody appends to the first log as much as goes; see `clients.loud`."""
 
+    holders: bool = False
+    """Somebody holds each log with a time to live; see `clients.holder`."""
+
     net: NetFaults = field(default_factory=NetFaults)
     crash_interval_s: float = 0.0
     power_share: float = 0.5

@@ -14,7 +14,7 @@ import gc
 import random
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from logservice_wire.errors import Halted, LogServiceError
@@ -27,12 +27,14 @@ from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.nodehost.replica.replica import Replica
 from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands
+from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers import ALL
 from logservice.sim.checkers.checker import Checks
 from logservice.sim.checkers.exact_truncation import covered_and_held
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
 from logservice.sim.clients.client import Client, ShardHistory, runs_of
+from logservice.sim.clients.holder import GONE_S, Holder
 from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.neighbour import Neighbour
 from logservice.sim.clients.replayer import Replayer
@@ -218,6 +220,8 @@ class World:
         for pulse in self._pulses:
             pulse.cancel()
         await self._settle()
+        if config.holders:
+            await self._expired()
         if self._administrator is not None:
             await self._deletions(self._administrator)
             await self._spread(self._administrator)
@@ -251,9 +255,14 @@ class World:
             ]
             for kind in kinds:
                 number += 1
-                client = kind(self, number, shard, self.histories[shard])
-                self.clients.append(client)
-                self._client_tasks.append(self.loop.spawn(client.process, client.run()))
+                self._begin_client(kind(self, number, shard, self.histories[shard]))
+        for shard in self.shards if config.holders else ():
+            number += 1
+            self._begin_client(Holder(self, number, shard, self.histories[shard]))
+
+    def _begin_client(self, client: Client) -> None:
+        self.clients.append(client)
+        self._client_tasks.append(self.loop.spawn(client.process, client.run()))
 
     async def _begin_rogue(self, rogue: Rogue, watch: Watch) -> None:
         """Begin once HAKeeper is done with the first start."""
@@ -408,6 +417,37 @@ class World:
                 ticks += bounds.HAKEEPER_AVOID_TICKS + bounds.HAKEEPER_IDLE_CHECK_TICKS
                 break
         return ticks * self.config.hakeeper_tick_s
+
+    async def _expired(self) -> None:
+        """Wait until no hold with a time to live is left (INV-HOLD-EXPIRES). Nobody renews one any
+        more; but each change of the leader, and of the term, begins the time anew.
+        """
+        slowest = min(self.config.clock_rates, default=1.0)
+        last_s = self.loop.now_s + SETTLE_S + GONE_S / slowest
+        since: dict[tuple[ShardId, int], float] = {}
+        waited = False
+        while left := list(self._timed_holds()):
+            waited = True
+            for shard, term, what in left:
+                began_s = since.setdefault((shard, term), self.loop.now_s)
+                until_s = began_s + GONE_S / slowest if term else last_s
+                if self.loop.now_s > until_s:
+                    self.violate("hold expiry", f"shard {shard}, {what}: {self.state()}")
+                    return
+            await asyncio.sleep(0.2)
+        if waited:
+            await self._settle()  # a truncation that waited for a hold has to get everywhere
+
+    def _timed_holds(self) -> Iterator[tuple[ShardId, int, str]]:
+        """With the term in which the replica leads; 0: it does not."""
+        for shard, _ in self._kept_histories():
+            for store, replica in self._members(shard):
+                machine = replica.state_machine
+                term = replica.raft.term if replica.ready_to_lead else 0
+                if isinstance(machine, LogRsm):
+                    for name, hold in machine.state.holds.items():
+                        if hold.ttl_s:
+                            yield shard, term, f"{store.store_id}: {name} {hold}"
 
     async def _deletions(self, administrator: Administrator) -> None:
         """Wait until nothing is left of deleted logs."""

@@ -16,6 +16,7 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice import bounds
+from logservice.entry import Entry, EntryKind
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import ShardState, StoreState
@@ -23,8 +24,10 @@ from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId,
 from logservice.membership import Member, Membership
 from logservice.raft.messages import Heartbeat, RequestVote, VoteResponse
 from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.state import Hold
 from logservice.sim.checkers import ALL, snapshots
 from logservice.sim.checkers.checker import Checker
+from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import LeaderCompleteness
 from logservice.sim.checkers.logs import LogLsn, LogMatching, StateMachineSafety
 from logservice.sim.checkers.promises import Zombies
@@ -388,3 +391,17 @@ def test_only_an_election_of_a_new_term_disturbs_a_calm_world(term: int, seen: i
     finally:
         world.loop.bury()
     assert [violation.checker for violation in world.violations] == ["calm"] * seen
+
+
+def test_a_hold_that_a_truncation_has_passed() -> None:
+    watch, rsm = Watch(HoldsStand), LogRsm()
+    rsm.state.next_lsn, rsm.state.truncated_lsn = Lsn(20), Lsn(9)
+    rsm.state.put_hold("above", Hold(Lsn(10), "app", Index(3), 5))
+    command = Entry(Term(1), Index(7), Lsn(20), 0, EntryKind.COMMAND, b"")
+    store = cast(Any, SimpleNamespace(store_id="s1"))
+    watch.checker.applied(store, SHARD, command, rsm)
+    assert watch.said() == []
+    rsm.state.put_hold("passed", Hold(Lsn(9), "app"))
+    watch.checker.applied(store, SHARD, command, rsm)
+    (said,) = watch.said()
+    assert said.startswith("s1/1 at index 7: truncated through 9, past passed ")

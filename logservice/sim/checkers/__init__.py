@@ -2,7 +2,7 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
+`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from logservice.sim.checkers.catching_up import CatchUpRate
 from logservice.sim.checkers.checker import Checker
 from logservice.sim.checkers.ends import Closed, Deleted
+from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
 from logservice.sim.checkers.logs import CommitQuorum, LogLsn, LogMatching, StateMachineSafety
 from logservice.sim.checkers.promises import (
@@ -45,5 +46,6 @@ ALL: tuple[type[Checker], ...] = (
     Deleted,
     GivesWay,
     CatchUpRate,
+    HoldsStand,
 )
 """In the order in which they look; those that others rest on come first."""

@@ -2,6 +2,6 @@
 
 May be imported by `world` and by the rogue, whose pulse is a client. Start with `client.py` (one
 client and what it remembers), then `workload.py` (appends, reads, everything else), `neighbour.py`
-(a client that must not succeed), `loud.py` (one that appends more than the disks take) and
-`final_checks.py`.
+(a client that must not succeed), `holder.py` (one that holds a log and dies), `loud.py` (one that
+appends more than the disks take) and `final_checks.py`.
 """

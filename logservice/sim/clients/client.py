@@ -104,6 +104,8 @@ class ShardHistory:
     held: dict[str, Held] = field(default_factory=dict)
     opened: deque[Opened] = field(default_factory=lambda: deque(maxlen=8))
     """Sessions that were opened last."""
+    broken_holds: list[str] = field(default_factory=list)
+    """What a hold's owner saw of it that must not be."""
     trespasses: list[str] = field(default_factory=list)
     """What another identity was allowed to do."""
     applied_lsn: int = 0

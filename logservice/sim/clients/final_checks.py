@@ -5,7 +5,8 @@
 - FENCE (G9): from the first grant on, writer epochs never go down in the log's order. No append
   succeeds under an older epoch if it began after the holder of a newer one knew of its grant.
 - EXPECTED: an append that named its LSN lies there or nowhere.
-- HOLD (G4): while a hold is kept, no reader is told that its LSN is truncated.
+- HOLD (G4): while a hold is kept, or was promised to be, no reader is told that its LSN is
+  truncated; and its owner sees no other that it should.
 - STAMPS: ranges of timestamps do not overlap, and they grow in real time.
 - OWNER: what belongs to one identity serves no other.
 - QUIET: beside a loud log, an append to another one ends within QUIET_S (worlds without faults).
@@ -70,6 +71,7 @@ def expected(history: ShardHistory) -> Iterator[str]:
 
 def holds(history: ShardHistory) -> Iterator[str]:
     """Broken HOLD rules."""
+    yield from history.broken_holds
     for held in history.holds:
         for read in history.operations:
             if (
