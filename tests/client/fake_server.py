@@ -294,6 +294,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             lsn=applied.lsn,
             record_count=applied.count,
             duplicate=applied.duplicate,
+            append_time_us=applied.lsn,
         )
 
     @typed
@@ -371,6 +372,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                     lsn=applied.lsn,
                     record_count=applied.count,
                     duplicate=applied.duplicate,
+                    append_time_us=applied.lsn,
                 )
             if response.acks:
                 response.position.CopyFrom(self.cluster.position(log))

@@ -36,6 +36,7 @@ def test_every_call(cluster: FakeCluster) -> None:
         assert shard.read(2).records() == [b"b", b"c"]
         assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1, 3]
         shard.set_hold("h", 2)
+        assert shard.append_time_us == 3
         assert shard.lsn_at_time(2) == LsnAtTime(3, truncated=False)
         assert shard.truncate(2) == 1
         shard.release_hold("h")

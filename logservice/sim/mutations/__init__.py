@@ -16,6 +16,7 @@ from logservice.sim.mutations import (
     sleep,
     storage,
     stuck,
+    times,
     trust,
 )
 from logservice.sim.mutations.registry import MUTATIONS, WORLDS
@@ -31,5 +32,6 @@ __all__ = [
     "sleep",
     "storage",
     "stuck",
+    "times",
     "trust",
 ]
