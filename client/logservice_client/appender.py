@@ -109,6 +109,8 @@ class Appender:
         self._next_sequence = 1
         self._sealed = False
         self._followed_hint = ""
+        self.append_time_us = 0
+        """The newest append time that an ack named; 0 for none."""
         self._worker: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -299,6 +301,7 @@ class Appender:
                 raise UnknownOutcome(f"an ack of sequence {ack.sequence} fits no block")
             self._unsettled.popleft()
             self._unsettled_bytes -= batch.size
+            self.append_time_us = max(self.append_time_us, ack.append_time_us)
             batch.settle(ack.lsn)
             if meter is not None:
                 took_s = self._loop.time() - batch.queued_s

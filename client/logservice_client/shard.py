@@ -103,6 +103,13 @@ class Shard:
             self.writer_epoch = 0
         return self._history.accept()
 
+    @property
+    def append_time_us(self) -> int:
+        """The newest append time that an ack of this handle's appends named, microseconds since
+        1970; 0 before the first, and below cluster version 2. A read says it of each block.
+        """
+        return self._appender.append_time_us
+
     # --- appending -------------------------------------------------------------------------------
 
     async def append(

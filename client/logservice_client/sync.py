@@ -206,6 +206,11 @@ class SyncShard(_Face[Shard]):
 
         return self._wait(accept())
 
+    @property
+    def append_time_us(self) -> int:
+        """See `Shard.append_time_us`."""
+        return self._async.append_time_us
+
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
     read = _waiting(Shard.read)

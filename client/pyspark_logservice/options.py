@@ -38,6 +38,8 @@ KNOWN: Final = {
     "shards": "shards separated by commas, or *",
     "startinglsn": "first LSN to read, or earliest",
     "startingoffsets": 'earliest, or JSON: {"1": 23, "2": -2}',
+    "startingtimestamp": "instead of an LSN: begin at what was appended then, ms since 1970",
+    "endingtimestamp": "instead of an LSN: end before what was appended then, ms since 1970",
     "endinglsn": "first LSN not to read, or latest",
     "endingoffsets": 'latest, or JSON: {"1": 99, "2": -1}',
     "minpartitions": "at least so many tasks, if there are enough records",
@@ -47,6 +49,9 @@ KNOWN: Final = {
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
 }
 
+
+_MS_MAX: Final = 2**53
+"""So that microseconds fit the request; the year is beyond 200,000."""
 
 _NUMBERS: Final = re.compile(r"[-+0-9, ]*")
 """An id, or a mistaken list of them, and no name of a log."""
@@ -87,6 +92,9 @@ class ReadOptions:
     tls_key: str = ""
     tls_server_name: str = ""
     zone: str = ""
+    starting_time_us: int = 0
+    ending_time_us: int = 0
+    """Append times, microseconds since 1970, 0 for none: what narrows the range of every shard."""
     log: str = ""
     """The name of the log to read; then there are no `shards`, and its id is asked for."""
 
@@ -117,6 +125,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         tls_key=options.get("logservice.tls.key", ""),
         tls_server_name=options.get("logservice.tls.servername", ""),
         zone=options.get("logservice.zone", ""),
+        starting_time_us=_time_us(options, "starting"),
+        ending_time_us=_time_us(options, "ending"),
         log=_log(options),
     )
 
@@ -170,6 +180,19 @@ def _offsets(options: Mapping[str, str], prefix: str, words: Mapping[str, int]) 
         if isinstance(error, OptionError):
             raise
         raise OptionError(f"option '{name}': cannot read {text!r}") from error
+
+
+def _time_us(options: Mapping[str, str], prefix: str) -> int:
+    """Kafka's source counts milliseconds, so this one does."""
+    text = options.get(f"{prefix}timestamp")
+    if text is None:
+        return 0
+    name = f"{prefix}Timestamp"
+    if f"{prefix}lsn" in options or f"{prefix}offsets" in options:
+        raise OptionError(f"options '{name}' and '{prefix}Lsn' or 'Offsets' exclude each other")
+    if not text.strip().isdecimal() or not 0 < int(text) < _MS_MAX:
+        raise OptionError(f"option '{name}': {text!r} is not a time in milliseconds since 1970")
+    return int(text) * 1000
 
 
 def _offset(value: int, special: int, name: str) -> int:

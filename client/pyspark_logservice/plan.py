@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logservice_client import SyncLogClient, TlsFiles
+from logservice_client.sync import SyncShard
 from logservice_client.tls import tls_from_files
 
 from pyspark_logservice.options import EARLIEST, LATEST, ReadOptions
@@ -57,6 +58,7 @@ def plan(options: ReadOptions) -> list[LsnRange]:
             start, end = resolve(
                 options, shard, status.position.first_lsn, status.position.applied_lsn
             )
+            start, end = narrow(options, log, start, end)
             addresses = client.replica_addresses(shard) or tuple(options.endpoints.split(","))
             lineage = log.lineage.id if log.lineage is not None else b""
             ranges.append(
@@ -78,6 +80,23 @@ def resolve(options: ReadOptions, shard: int, first_lsn: int, applied_lsn: int) 
         check_loss(options, shard, start, first_lsn)
         start = first_lsn
     return start, max(start, end)
+
+
+def narrow(options: ReadOptions, log: SyncShard, start: int, end: int) -> tuple[int, int]:
+    """The part of a range that was appended between the times of the options."""
+    if options.ending_time_us:
+        found = log.lsn_at_time(options.ending_time_us, timeout=options.rpc_timeout_s)
+        end = max(start, min(end, found.lsn))
+    if options.starting_time_us:
+        found = log.lsn_at_time(options.starting_time_us, timeout=options.rpc_timeout_s)
+        if found.truncated and options.fail_on_data_loss:
+            raise DataLossError(
+                f"shard {log.shard_id}: records from that time on may have been truncated; the "
+                f"oldest record is {found.lsn}. Keep records with a hold, or set failOnDataLoss to "
+                "false to read what is left"
+            )
+        start = max(start, min(end, found.lsn))
+    return start, end
 
 
 def check_loss(options: ReadOptions, shard: int, lsn: int, first_lsn: int) -> None:

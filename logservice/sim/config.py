@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from logservice.bounds import (
     APPLY_STUCK_S,
@@ -25,6 +26,8 @@ SHORT_S = 20.0
 
 CALM_SHARE = 0.2
 """The share of seeds without any fault; in these nobody may campaign after the start."""
+
+_YEAR_US: Final = 365 * 86_400 * 1_000_000
 
 
 @dataclass(slots=True)
@@ -74,6 +77,8 @@ class SimConfig:
     """Per store: commit groups take virtual time, so that passes overlap with them."""
     disk_delay_s: float = 0.002
     clock_rates: tuple[float, ...] = ()
+    wall_steps: tuple[tuple[tuple[float, int], ...], ...] = ()
+    """Per store: from when on its time of day is how many microseconds ahead (`loop.SimClock`)."""
 
     writers: int = 2
     session_writers: int = 2
@@ -208,6 +213,7 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
     config.group_bytes_goal = random.Random(f"group/{seed}").choice(
         (1, 1, 300, 2000, LOGDB_GROUP_BYTES_GOAL)
     )
+    step_walls(config)
     config.net.through_codec = chance.random() < 0.3
     config.net.delay_mean_s = chance.choice((0.0003, 0.001, 0.003))
     if not config.calm:
@@ -256,6 +262,22 @@ def make_rotten(config: SimConfig) -> None:
     config.victim = config.victim or 1
     config.rot, config.disk_loss, config.disk_death = True, False, False
     config.crash_interval_s = 1.5
+
+
+def step_walls(config: SimConfig, share: float = 0.6) -> None:
+    """Let the times of day of the stores differ, and jump, in this share of the worlds."""
+    chance = random.Random(f"wall/{config.seed}")
+    if chance.random() < share:
+        config.wall_steps = tuple(_wall_steps(chance) for _ in range(config.stores))
+
+
+def _wall_steps(chance: random.Random) -> tuple[tuple[float, int], ...]:
+    """The time of day of a store: off by nothing, a little or a year, and it may jump."""
+    steps = [(0.0, chance.choice((0, 0, 1_000, -1_000, 50_000_000, _YEAR_US)))]
+    for _ in range(chance.choice((0, 0, 1, 3))):
+        ahead_us = chance.choice((0, 1_000_000, -1_000_000, 86_400_000_000, _YEAR_US, -_YEAR_US))
+        steps.append((chance.uniform(0.0, 30.0), ahead_us))
+    return tuple(sorted(steps))
 
 
 def watch_leases(config: SimConfig) -> None:

@@ -30,7 +30,7 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor as FuturesExecutor
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -374,16 +374,25 @@ class SimLoop(asyncio.BaseEventLoop):
 class SimClock:
     """See `clock.Clock`: what the process's clock shows."""
 
-    def __init__(self, loop: SimLoop, process: Process) -> None:
-        """The clock of `process`."""
+    def __init__(
+        self, loop: SimLoop, process: Process, steps: Sequence[tuple[float, int]] = ()
+    ) -> None:
+        """The clock of `process`. `steps`: from a virtual time on, the time of day is so many
+        microseconds ahead; in order.
+        """
         self._loop = loop
         self._process = process
+        self._steps = steps
 
     def monotonic(self) -> float:
         return self._process.local(self._loop.now_s)
 
     def wall_us(self) -> int:
-        return int(self.monotonic() * 1_000_000)
+        now_us = int(self.monotonic() * 1_000_000)
+        for since_s, ahead_us in reversed(self._steps):
+            if self._loop.now_s >= since_s:
+                return now_us + ahead_us
+        return now_us
 
 
 def _ignore(process: Process, error: BaseException | None, message: str) -> None:

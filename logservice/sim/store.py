@@ -299,7 +299,8 @@ class SimStore:
         world, process = self.world, self.process
         assert process is not None
         config = world.config
-        clock = SimClock(world.loop, process)
+        steps = config.wall_steps[self.number - 1] if config.wall_steps else ()
+        clock = SimClock(world.loop, process, steps)
         members = [InitialMember(StoreId(f"store-{n}"), f"memory:{n}") for n in (1, 2, 3)]
         settings = StoreSettings(
             cluster_id=CLUSTER,

@@ -25,6 +25,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.time_search import lsn_at_time_here
 from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands
 from logservice.rsm.log_rsm import LogRsm
@@ -33,7 +34,7 @@ from logservice.sim.checkers.checker import Checks
 from logservice.sim.checkers.exact_truncation import covered_and_held
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
-from logservice.sim.clients.client import Client, ShardHistory, runs_of
+from logservice.sim.clients.client import Client, ShardHistory, runs_of, times_of
 from logservice.sim.clients.holder import GONE_S, Holder
 from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.neighbour import Neighbour
@@ -617,6 +618,8 @@ class World:
                 self.violate("expected-lsn", f"shard {shard}: {problem}")
             for problem in final_checks.holds(history):
                 self.violate("holds", f"shard {shard}: {problem}")
+            for problem in final_checks.times(history):
+                self.violate("append-times", f"shard {shard}: {problem}")
             for problem in final_checks.trespasses(history):
                 self.violate("ownership", f"shard {shard}: {problem}")
             if self.config.loud and not self._is_loud(shard):
@@ -632,6 +635,21 @@ class World:
                     said = f"{found} witnesses, created with {log.witnesses}"
                     self.violate("witnesses", f"shard {log.shard} led by {store.store_id}: {said}")
 
+    def _search_times(self, replica: Replica, times: list[tuple[int, int]]) -> None:
+        """LSN at a time, for some times, beside what the log says when it is read whole."""
+        first, applied = replica.log_bounds
+        for time_us in {us for _, us in times[:: max(1, len(times) // 5)]}:
+            for asked_us in (time_us, time_us + 1):
+                found = lsn_at_time_here(replica, asked_us)
+                wanted = min((lsn for lsn, us in times if us >= asked_us), default=applied + 1)
+                self.counts["times searched"] += 1
+                if found.lsn != max(wanted, first) or found.truncated != (found.lsn == first > 1):
+                    self.violate(
+                        "lsn-at-time",
+                        f"shard {replica.shard} on {replica.store_id}: {found} for {asked_us}, "
+                        f"not {wanted}",
+                    )
+
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:
         assert store.parts is not None
         host = store.parts.host
@@ -639,12 +657,16 @@ class World:
         first, applied = host.replicas.running[shard].log_bounds
         position = first
         runs: list[Run] = []
+        times: list[tuple[int, int]] = []
         while position <= applied:
             found = read_log_here(host.replicas.running[shard], position, 1 << 20)
             runs += runs_of(found)
+            times += times_of(found)
             if found.next_lsn == position:
                 break
             position = Lsn(found.next_lsn)
+        self.histories[shard].times.update(times)
+        self._search_times(host.replicas.running[shard], times)
         return Read(
             "final",
             str(store.store_id),
@@ -780,6 +802,7 @@ class World:
         counts["batches doubled"] = self.net.doubled
         counts["batches reordered"] = self.net.reordered
         counts["fault clock-rate"] = len(set(self.config.clock_rates))
+        counts["fault clock-step"] = sum(len(steps) - 1 for steps in self.config.wall_steps)
         counts["disk calls"] = sum(store.disk.calls for store in self.stores)
         counts["entries applied"] = sum(
             len(oracle.committed) for oracle in self.oracle.shards.values()

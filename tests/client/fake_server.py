@@ -302,6 +302,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             lsn=applied.lsn,
             record_count=applied.count,
             duplicate=applied.duplicate,
+            append_time_us=applied.lsn,
         )
 
     @typed
@@ -380,6 +381,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                     lsn=applied.lsn,
                     record_count=applied.count,
                     duplicate=applied.duplicate,
+                    append_time_us=applied.lsn,
                 )
             if response.acks:
                 response.position.CopyFrom(self.cluster.position(log))

@@ -37,6 +37,7 @@ def test_every_call(cluster: FakeCluster) -> None:
         assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1, 3]
         assert shard.digest(1, 4).records == 3
         shard.set_hold("h", 2)
+        assert shard.append_time_us == 3
         assert shard.lsn_at_time(2) == LsnAtTime(3, truncated=False)
         assert shard.truncate(2) == 1
         assert shard.renew_hold("h") == 2

@@ -67,6 +67,14 @@ def test_all_shards_and_lsn_aliases() -> None:
     assert options.ending.of(9) == LATEST
 
 
+def test_times_are_milliseconds() -> None:
+    options = parse_options(
+        {**REQUIRED, "startingTimestamp": "1795624800000", "endingTimestamp": "1795624800001"}
+    )
+    assert options.starting_time_us == 1_795_624_800_000_000
+    assert options.ending_time_us == 1_795_624_800_001_000
+
+
 @pytest.mark.parametrize(
     ("given", "word"),
     [
@@ -83,6 +91,11 @@ def test_all_shards_and_lsn_aliases() -> None:
         ({"endingOffsets": "{"}, "endingOffsets"),
         ({"startingOffsets": '{"a": 1}'}, "startingOffsets"),
         ({"startingLsn": "1", "startingOffsets": "earliest"}, "exclude"),
+        ({"startingTimestamp": "5", "startingLsn": "1"}, "startingTimestamp"),
+        ({"endingTimestamp": "5", "endingOffsets": "latest"}, "endingTimestamp"),
+        ({"startingTimestamp": "0"}, "startingTimestamp"),
+        ({"endingTimestamp": "2026-11-25"}, "endingTimestamp"),
+        ({"endingTimestamp": str(2**60)}, "endingTimestamp"),
         ({"minPartitions": "0"}, "minpartitions"),
         ({"maxBytesPerRead": "-5"}, "maxbytesperread"),
         ({"failOnDataLoss": "yes"}, "failondataloss"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logservice_client import SyncLogClient
+from logservice_client import LsnAtTime, SyncLogClient
 from pyspark_logservice.options import ReadOptions, parse_options
-from pyspark_logservice.plan import DataLossError, LsnRange, plan, resolve, split
+from pyspark_logservice.plan import DataLossError, LsnRange, narrow, plan, resolve, split
 
 from tests.client.running_fake import running_fake
 
@@ -81,6 +83,42 @@ def test_tasks_prefer_the_replicas_of_their_zone_in_turn() -> None:
         ("b", "c", "d", "leader"),
     ]
     assert options(**{"logservice.zone": "eu/a"}).zone == "eu/a"
+
+
+class Timed:
+    """A log from whose LSN 5 on each record was appended a millisecond after the one before; those
+    below are truncated.
+    """
+
+    shard_id = 1
+
+    def lsn_at_time(self, append_time_us: int, *, timeout: float) -> LsnAtTime:
+        lsn = -(-append_time_us // 1000)
+        return LsnAtTime(max(5, min(lsn, 13)), lsn <= 5)
+
+
+@pytest.mark.parametrize(
+    ("given_options", "expected"),
+    [
+        ({"startingTimestamp": "7"}, (7, 10)),
+        ({"startingTimestamp": "12"}, (10, 10)),  # appended behind the end that was asked for
+        ({"endingTimestamp": "7"}, (5, 7)),
+        ({"endingTimestamp": "12"}, (5, 10)),
+        ({"endingTimestamp": "2"}, (5, 5)),
+        ({"startingTimestamp": "6", "endingTimestamp": "8"}, (6, 8)),
+        ({"startingTimestamp": "8", "endingTimestamp": "6"}, (6, 6)),
+        ({"startingTimestamp": "2", "failOnDataLoss": "false"}, (5, 10)),
+    ],
+)
+def test_times_narrow_a_range(given_options: dict[str, str], expected: tuple[int, int]) -> None:
+    asked: Any = Timed()
+    assert narrow(options(**given_options), asked, 5, 10) == expected
+
+
+def test_a_time_that_may_have_been_truncated_is_a_loss() -> None:
+    asked: Any = Timed()
+    with pytest.raises(DataLossError, match="may have been truncated"):
+        narrow(options(startingTimestamp="5"), asked, 5, 10)
 
 
 def test_a_log_is_planned_by_its_name() -> None:

@@ -2,7 +2,8 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py` and `stuck.py`.
+`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py`, `stuck.py`
+and `times.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from logservice.sim.checkers.promises import (
 from logservice.sim.checkers.snapshots import EqualSnapshots, Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.checkers.stuck import GivesWay
+from logservice.sim.checkers.times import AppendTimes
 
 ALL: tuple[type[Checker], ...] = (
     ElectionSafety,
@@ -47,5 +49,6 @@ ALL: tuple[type[Checker], ...] = (
     GivesWay,
     CatchUpRate,
     HoldsStand,
+    AppendTimes,
 )
 """In the order in which they look; those that others rest on come first."""

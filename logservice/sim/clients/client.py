@@ -14,7 +14,7 @@ import asyncio
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -106,6 +106,8 @@ class ShardHistory:
     """Sessions that were opened last."""
     broken_holds: list[str] = field(default_factory=list)
     """What a hold's owner saw of it that must not be."""
+    times: set[tuple[int, int]] = field(default_factory=set)
+    """(LSN, append time) of blocks, as acks and readers were told."""
     trespasses: list[str] = field(default_factory=list)
     """What another identity was allowed to do."""
     applied_lsn: int = 0
@@ -125,6 +127,11 @@ def runs_of(found: LogSlice) -> tuple[Run, ...]:
         else:
             runs.append(Run(run.first_lsn, run.record_count, _batch_of(run.block)))
     return tuple(runs)
+
+
+def times_of(found: LogSlice) -> Iterator[tuple[int, int]]:
+    """When the runs were appended, as the reader was told."""
+    return ((run.first_lsn, run.append_time_us) for run in found.runs if run.append_time_us)
 
 
 def _batch_of(block: bytes | memoryview) -> str:
@@ -239,9 +246,12 @@ class Client:
 
     async def submit(self, request: AppendRequest) -> Applied:
         """Append a block."""
-        return await self.ask(
+        applied = await self.ask(
             lambda host: host.append(self.shard, request, APPEND_TIMEOUT_S), APPEND_TIMEOUT_S
         )
+        if applied.value:
+            self.history.times.add((applied.lsn, applied.value))
+        return applied
 
     def block(self, batch: str, count: int) -> bytes:
         """The block of a batch. Its last byte is one of a record, never padding (`forgery`)."""

@@ -8,6 +8,8 @@
 - HOLD (G4): while a hold is kept, or was promised to be, no reader is told that its LSN is
   truncated; and its owner sees no other that it should.
 - STAMPS: ranges of timestamps do not overlap, and they grow in real time.
+- TIMES: whoever is told of a block's append time, by an ack, a repeated ack or a read on any
+  replica, is told the same one, and it grows with the LSNs.
 - OWNER: what belongs to one identity serves no other.
 - QUIET: beside a loud log, an append to another one ends within QUIET_S (worlds without faults).
 """
@@ -104,6 +106,17 @@ def stamps(history: ShardHistory) -> Iterator[str]:
     for lower, higher in itertools.pairwise(epochs):
         if lower == higher:
             yield f"writer epoch {lower} was granted twice"
+
+
+def times(history: ShardHistory) -> Iterator[str]:
+    """Broken TIMES rules."""
+    before = (0, 0)
+    for told in sorted(history.times):
+        if told[0] == before[0]:
+            yield f"LSN {told[0]} was appended at {told[1]} and at {before[1]}"
+        elif told[1] < before[1]:
+            yield f"LSN {told[0]} was appended at {told[1]}, LSN {before[0]} at {before[1]}"
+        before = told
 
 
 def quiet(history: ShardHistory) -> Iterator[str]:

@@ -27,6 +27,7 @@ from logservice.sim.clients.client import (
     Opened,
     Stamps,
     runs_of,
+    times_of,
 )
 from logservice.sim.history import Append, Outcome, Read, Run, Truncate
 
@@ -213,6 +214,7 @@ class Reader(Client):
         except LogServiceError as error:
             self.failed(error)
         else:
+            self.history.times.update(times_of(found))
             note(runs_of(found), found.next_lsn, found.first_lsn, found.applied_lsn)
 
 

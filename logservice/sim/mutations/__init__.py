@@ -18,6 +18,7 @@ from logservice.sim.mutations import (
     sleep,
     storage,
     stuck,
+    times,
     trust,
 )
 from logservice.sim.mutations.registry import MUTATIONS, WORLDS
@@ -35,5 +36,6 @@ __all__ = [
     "sleep",
     "storage",
     "stuck",
+    "times",
     "trust",
 ]

@@ -1,0 +1,87 @@
+"""Seeded bugs of append times: how they are stamped, kept, remembered and searched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from logservice import versions
+from logservice.ids import Lsn
+from logservice.nodehost.replica import time_search
+from logservice.nodehost.replica.append_time import AppendTime
+from logservice.outcome import Applied
+from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.sessions import Session
+from logservice.rsm.snapshot_codec import decode_state
+from logservice.sim.config import SimConfig, step_walls
+from logservice.sim.mutations.registry import mutation_in, wrap
+from logservice.versions import VersionRange
+
+
+def _timed(config: SimConfig) -> None:
+    """Few logs, many appends, clocks that jump, and crashes."""
+    config.versions = VersionRange(versions.FIRST, versions.NEWEST)
+    config.shards = 1
+    config.operations_per_s = 20.0
+    config.session_writers = max(2, config.session_writers)
+    if not config.calm:
+        config.crash_interval_s = config.crash_interval_s or 3.0
+    step_walls(config, share=1.0)
+
+
+@mutation_in(_timed)
+def _stamp_is_the_clock_alone() -> None:
+    def stamp(self: AppendTime) -> int:
+        last_us = self._rsm.state.append_time_us
+        return max(1, self._clock.wall_us()) if last_us or self._version.value >= 2 else 0
+
+    wrap(AppendTime, "stamp", lambda _: stamp)
+
+
+@mutation_in(_timed)
+def _stamp_forgets_the_uncommitted_tail() -> None:
+    def mutate(original: Any) -> Any:
+        def stamp(self: AppendTime) -> int:
+            self._last_us = 0
+            return int(original(self))
+
+        return stamp
+
+    wrap(AppendTime, "stamp", mutate)
+
+
+@mutation_in(_timed)
+def _newest_append_time_missing_from_the_snapshot() -> None:
+    def recover(self: LogRsm, state: bytes) -> None:
+        self.__init__()  # type: ignore[misc]
+        if state:
+            self.state = decode_state(state)
+            self.state.append_time_us = 0
+
+    wrap(LogRsm, "recover_from_snapshot", lambda _: recover)
+
+
+@mutation_in(_timed)
+def _repetition_is_told_the_time_of_now() -> None:
+    def mutate(original: Any) -> Any:
+        def repetition(self: Session, sequence: int, block: Any) -> Any:
+            outcome = original(self, sequence, block)
+            if isinstance(outcome, Applied) and outcome.value:
+                return replace(outcome, value=self.window[-1][3] + 1)
+            return outcome
+
+        return repetition
+
+    wrap(Session, "repetition", mutate)
+
+
+@mutation_in(_timed)
+def _search_ends_behind_the_entry() -> None:
+    def mutate(original: Any) -> Any:
+        def entry_at(replica: Any, lsn: Lsn) -> Any:
+            found = yield from original(replica, lsn)
+            return found and replace(found, first_lsn=Lsn(found.first_lsn + 1))
+
+        return entry_at
+
+    wrap(time_search, "_entry_at", mutate)
