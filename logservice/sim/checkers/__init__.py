@@ -2,8 +2,8 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py`, `stuck.py`
-and `times.py`.
+`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py`,
+`stuck.py` and `times.py`.
 """
 
 from __future__ import annotations
