@@ -38,6 +38,7 @@ from logservice.hakeeper.commands.store_commands import (
     StartReplica,
     TransferLeader,
 )
+from logservice.hakeeper.repair.recovery import removal_objection
 from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores import learners, standing
 from logservice.hakeeper.stores.health import (
@@ -69,7 +70,7 @@ def objection(state: State, target: StoreId, command: AnyCommand) -> str:
             return "the shard is unknown"
         if shard.members.contains(command.replica):
             return f"replica {command.replica} is a member"
-        return ""
+        return removal_objection(state, command.shard)
     if isinstance(command, StartReplica):
         store = state.stores[target]
         if not store.uses(command.incarnation):
