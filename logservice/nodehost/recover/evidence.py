@@ -26,9 +26,10 @@ from logservice.logdb.io.data_directory import Identity
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.recovery.offline import StoredLog, stored_logs
 from logservice.membership import Membership
+from logservice.nodehost.hearing.contents import state_problem
 from logservice.raft.membership.change import membership_after
 from logservice.rsm.log_rsm import LogRsm
-from logservice.snapshot import Snapshot, SnapshotCorrupt
+from logservice.snapshot import Snapshot
 
 Progress = Callable[[str], None]
 """Told, in words, what is being done."""
@@ -45,12 +46,11 @@ class Walk:
     """The state of a shard behind an installed snapshot, moved on entry by entry."""
 
     def __init__(self, shard: ShardId, base: Snapshot) -> None:
-        """Raises Unusable when the state does not decode."""
+        """Raises Unusable for a state that no replica would start from."""
         self.machine: LogRsm | HAKeeperRsm = HAKeeperRsm() if shard == HAKEEPER_SHARD else LogRsm()
-        try:
-            self.machine.recover_from_snapshot(base.state)
-        except SnapshotCorrupt as error:
-            raise Unusable(f"the installed snapshot: {error}") from error
+        if problem := state_problem(base, self.machine):
+            raise Unusable(f"the installed snapshot: {problem}")
+        self.machine.recover_from_snapshot(base.state)
         self.index: Index = base.index
         self.term: Term = base.term
         self.next_lsn: Lsn = base.next_lsn
@@ -128,12 +128,14 @@ def usable_entries(log: StoredLog, through: Index) -> Iterator[Entry]:
     """The entries of the log up to `through`, which a `Walk` has taken. Raises Unusable when one
     cannot be read any more.
     """
-    for entry in log.entries():
-        if isinstance(entry, str):
-            raise Unusable(entry)
-        if entry.index > through:
-            return
-        yield entry
+    at = log.snapshot.index if log.snapshot is not None else Index(0)
+    items = log.entries()
+    while at < through:
+        item = next(items, "the log ends before what was found in it")
+        if isinstance(item, str):
+            raise Unusable(item)
+        yield item
+        at = item.index
 
 
 def _read(path: str, identity: Identity, log: StoredLog, progress: Progress) -> Evidence:

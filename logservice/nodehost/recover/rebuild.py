@@ -61,6 +61,7 @@ from logservice.logdb.io.vfs import Vfs, write_file
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.recovery.offline import StoredLog, stored_logs
+from logservice.logdb.recovery.opening import INDEX_NAME
 from logservice.membership import Membership
 from logservice.nodehost.recover.choice import Choice
 from logservice.nodehost.recover.evidence import Evidence, Progress, Walk, usable_entries
@@ -129,7 +130,7 @@ def rebuild(
     clusters = {one.chosen.identity.cluster_id for one in choices if one.chosen is not None}
     if len(clusters) != 1:
         raise InvalidArgument("the evidence is of several clusters, or of none", field="from")
-    directory = _begin(vfs, target, clusters.pop(), choices)
+    directory = _begin(vfs, kv, target, choices)
     try:
         db = LogDb.open(target.path, identity=directory, vfs=vfs, kv=kv, options=target.options)
         try:
@@ -159,12 +160,13 @@ def rebuild(
     return done
 
 
-def _begin(vfs: Vfs, target: Target, cluster: str, choices: Sequence[Choice]) -> DataDirectory:
+def _begin(vfs: Vfs, kv: KvEngine, target: Target, choices: Sequence[Choice]) -> DataDirectory:
     path = target.path
     if vfs.exists(path):
-        names = set(vfs.listdir(path)) - {LOCK_NAME, "lost+found"}
+        names = set(vfs.listdir(path)) - {LOCK_NAME, IDENTITY_NAME + ".tmp", "lost+found"}
         if names and UNFINISHED_NAME not in names:
             raise InvalidArgument(f"{path} is not empty: name a new directory", field="to")
+        kv.destroy(posixpath.join(path, INDEX_NAME))
         for name in sorted(names - {UNFINISHED_NAME}):
             _remove(vfs, posixpath.join(path, name))
         if names:
