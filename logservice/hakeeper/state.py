@@ -223,6 +223,8 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """When a replica that applied nothing was last moved away; see `stuck`."""
     witnesses: int = 0
     """How many of the wanted replicas store no records; it never changes."""
+    recovered: ReplicaId = NO_REPLICA
+    """The replica that the shard last went on from by force; see `stores.recovered`."""
 
     @property
     def members(self) -> Membership:
@@ -350,13 +352,6 @@ class GoneStore(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     incarnations: tuple[Incarnation, ...]
 
 
-class Recovery(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Shard 0 was rebuilt at that tick, together with these shards."""
-
-    tick: int
-    shards: tuple[ShardId, ...]
-
-
 class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """The whole state. `flags`: what needs a person's attention, and since which tick. `dirty`:
     whether something changed that the checkers have not seen. `holdings` are kept with it, as an
@@ -431,8 +426,8 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """The newest requests for commands to services; see `stores.orders`."""
     tn_shards: dict[int, TnShard] = {}
     next_tn_shard: int = 1
-    recovery: Recovery | None = None
-    """When shard 0 was last rebuilt from an old copy of itself; see `repair.recovery`."""
+    recovered_tick: int = 0
+    """When shard 0 was last rebuilt from an old copy of itself; see `stores.recovered`."""
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""

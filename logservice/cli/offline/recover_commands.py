@@ -19,7 +19,7 @@ from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.membership import Membership
 from logservice.nodehost.recover.choice import Choice, choose
 from logservice.nodehost.recover.evidence import Evidence, read_directory
-from logservice.nodehost.recover.rebuild import Rebuilt, Target, rebuild, refusal
+from logservice.nodehost.recover.rebuild import REPORT_NAME, Rebuilt, Target, rebuild, refusal
 
 _DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 
@@ -116,7 +116,11 @@ def write(
         say(json.dumps(rows))
         return
     show_rows(form, rows, "shards")
-    say(f"{target} is a data directory of {name}: start that store on it, and on no other one.")
+    if any(one.shard == HAKEEPER_SHARD for one in done):
+        say(f"{target} is a data directory of {name}: start that store on it, and on no other one.")
+        return
+    say(f"{target} is one more data directory of {name}. First tell HAKeeper:")
+    say(f"  logctl shard adopt {target / REPORT_NAME} --i-know-records-may-be-lost {person}")
 
 
 def _choices(directories: Sequence[Path]) -> list[Choice]:

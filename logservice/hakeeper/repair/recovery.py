@@ -8,14 +8,8 @@ So:
 - every number that is given out only once goes on far above what was given out: replicas, shards,
   operators, commands, wishes, ids of clients, TN shards, and the versions by which stores tell news
   from what is late;
-- of the shards that were rebuilt with it HAKeeper takes the new membership, by no report (the old
-  replicas could not confirm it);
-- nothing is removed from a store before every store that is known has reported. A store that never
-  will is forgotten by name (`logctl store forget`). The old replicas of a shard that was rebuilt
-  are removed at once: its new membership says that they are none of it.
-
-INV-HK-RECOVERED: until all known stores have reported after a recovery, no replica is removed but
-those of shards that were rebuilt.
+- of the shards that were rebuilt with it HAKeeper takes over the new membership, and nothing is
+  removed before everybody has reported (`stores.recovered`).
 """
 
 from __future__ import annotations
@@ -28,11 +22,11 @@ from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.recovery import RecoverCluster
 from logservice.hakeeper.commands.verbs import StoreMode
-from logservice.hakeeper.marks import mark
-from logservice.hakeeper.state import Recovery, ShardState, State
+from logservice.hakeeper.state import State
 from logservice.hakeeper.stores.holdings import forget
-from logservice.ids import NO_REPLICA, ReplicaId, ShardId, StoreId
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.hakeeper.stores.recovered import alone, take_over
+from logservice.ids import ReplicaId, ShardId
+from logservice.membership import Membership
 from logservice.outcome import Applied, Outcome, Rejected
 
 _ID_MAX = 2**62
@@ -46,11 +40,8 @@ def apply_recover(state: State, recover: RecoverCluster) -> Outcome:
         return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
     found: dict[ShardId, Membership] = {}
     for row in recover.shards:
-        try:
-            members = Membership.decode(row.membership)
-        except MembershipCorrupt:
-            return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
-        if len(members.members) != 1 or members.voters != (members.members[0].replica_id,):
+        members = alone(row.membership)
+        if members is None:
             return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
         found[row.shard] = members
     _withdraw(state)
@@ -58,31 +49,13 @@ def apply_recover(state: State, recover: RecoverCluster) -> Outcome:
     for number, members in sorted(found.items()):
         shard = state.shards.get(number)
         if shard is not None and not shard.deleting_tick:
-            _adopt(state, shard, members)
-    state.recovery = Recovery(state.tick, tuple(sorted(found)))
-    state.dirty = True
+            take_over(state, shard, members)
+    # What is heard from now on is heard later than that.
+    state.tick += 1
+    state.recovered_tick = state.tick
     forget(state)
-    feed.tell(state, EventKind.VERB, text=f"recovered by {recover.person}"[:64])
+    feed.tell(state, EventKind.VERB, text=f"recovered by {recover.person}")
     return Applied(count=len(found))
-
-
-def waits_for(state: State) -> list[StoreId]:
-    """The stores that have not reported since the recovery."""
-    recovery = state.recovery
-    if recovery is None:
-        return []
-    return [store.store for store in state.sorted_stores() if store.last_tick <= recovery.tick]
-
-
-def removal_objection(state: State, shard: ShardId) -> str:
-    """Why no replica of the shard may be removed yet (INV-HK-RECOVERED); empty if one may."""
-    if state.recovery is None or shard in state.recovery.shards:
-        return ""
-    silent = waits_for(state)
-    if not silent:
-        return ""
-    names = ", ".join(silent[:5])
-    return f"shard 0 was recovered, and {names} has not reported since: start it, or forget it"
 
 
 def _withdraw(state: State) -> None:
@@ -97,7 +70,6 @@ def _withdraw(state: State) -> None:
             wish.ended_tick, wish.result = max(state.tick, 1), "shard 0 was recovered"
     for shard in state.shards.values():
         shard.leader_wish = None
-        shard.abandoned = {}
 
 
 def _raise_allocators(state: State, newest: ReplicaId) -> None:
@@ -114,15 +86,3 @@ def _raise_allocators(state: State, newest: ReplicaId) -> None:
         state.id_counters[name] = min(number + bounds.RECOVERED_ID_STEP, _ID_MAX)
     for tn_shard in state.tn_shards.values():
         tn_shard.replica += step
-
-
-def _adopt(state: State, shard: ShardState, members: Membership) -> None:
-    shard.membership = members.encode()
-    if not shard.initial:
-        shard.initial = shard.membership
-    shard.leader, shard.leader_term = NO_REPLICA, 0
-    shard.started = [members.voters[0]]
-    shard.lost, shard.avoid, shard.behind = [], {}, {}
-    shard.disagreement = ""
-    mark(state, shard)
-    feed.tell(state, EventKind.MEMBERSHIP, shard=shard.shard, text=feed.members_text(members))
