@@ -388,7 +388,7 @@ ADOPT_SHARD: Final = Rpc(
     hakeeper_pb2.AdoptShardRequest,
     hakeeper_pb2.AdoptShardResponse,
     _ONLY_ADMIN,
-    shard="",
+    cluster_too=True,
     admin=True,
     mutates=True,
 )

@@ -35,6 +35,8 @@ from logservice.logdb.io.vfs import read_file
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.recovery import offline
 from logservice.membership import Member, Membership
+from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.recover.choice import Choice, choose
 from logservice.nodehost.recover.evidence import Evidence, read_directory
 from logservice.nodehost.recover.rebuild import (
@@ -45,6 +47,7 @@ from logservice.nodehost.recover.rebuild import (
     refusal,
 )
 from logservice.nodehost.replica.start import choose_start
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.rsm import commands
 from logservice.rsm.commands import AcquireWriter, OpenSession
 from logservice.rsm.log_rsm import LogRsm
@@ -53,8 +56,11 @@ from logservice.snapshot import Snapshot
 from logservice.versions import KNOWN
 from tests.hakeeper.model import Model
 from tests.logdb.helpers import SMALL, all_entries
+from tests.nodehost.assembled import assemble
 from tests.owners import APP, NONCE
 from tests.rsm.shard_driver import ShardDriver, request
+from tests.server.served import OPTIONS
+from tests.waiting import eventually
 
 SHARD = ShardId(1)
 VOTERS = (ReplicaId(1), ReplicaId(2), ReplicaId(3))
@@ -480,3 +486,40 @@ def test_an_installed_state_that_no_store_would_start_from_is_not_used() -> None
     assert "the state has applied 1" in choice.found[0].damage[0]
     with pytest.raises(InvalidArgument, match="no log of it can be used"):
         disks.rebuild([choice])
+
+
+@pytest.mark.parametrize("order", [["/s3", "/new"], ["/new", "/s3"]])
+async def test_a_store_goes_on_with_the_new_directory_beside_its_old_one(order: list[str]) -> None:
+    """Both have a replica of the log. The one of the older history does not run, whatever the order
+    of the directories; the rebuilt one is its log's only voter.
+    """
+    disks = Disks()
+    (choice,) = disks.choices(disks.store(3, log_entries((2, 2))))
+    (done,) = disks.rebuild([choice])
+    broken: list[BaseException] = []
+    parts = assemble(
+        StoreId("s3"),
+        order,
+        lambda identity: MemoryTransport(identity, MemoryNetwork()),
+        options=OPTIONS,
+        on_fatal=broken.append,
+        cluster_id=ClusterId("c"),
+        disk=lambda _: DiskSeams(disks.vfs, disks.kv, *(InlineExecutor() for _ in range(4))),
+        logdb=SMALL,
+        state_machines=lambda _: LogRsm(),
+    )
+    host = parts.host
+    await host.start()
+    try:
+        replica = host.replicas.running[SHARD]
+        assert (replica.replica_id, replica.directory.path) == (done.replica, "/new")
+        await eventually(lambda: replica.ready_to_lead)
+        assert replica.lineage == done.lineage
+        epoch = (2**32) + 1
+        command = commands.AcquireWriter(APP, False, epoch, False, "db")
+        await host.propose(SHARD, commands.encode(command), 10.0)
+        applied = await host.append(SHARD, request(2, epoch=epoch + 1), 10.0)
+        assert applied.lsn == 3
+    finally:
+        await host.stop()
+    assert broken == []

@@ -27,9 +27,10 @@ _REPORT_BYTES_MAX = 64 * 1024 * 1024
 @output_option
 @pass_session
 def adopt(session: Session, report: Path, person: str, form: str) -> None:
-    """Go on with the logs of REPORT, the file RECOVERED of a rebuilt data directory.
+    """Go on with logs that were rebuilt by force.
 
-    Needed when shard 0 was not rebuilt with them; say it before the store starts there.
+    REPORT is the file RECOVERED of the new data directory. It is needed when shard 0 was not
+    rebuilt with them; say it before the store starts there.
     """
     rows = [row for row in _rows(report) if row[0]]
     if not rows:

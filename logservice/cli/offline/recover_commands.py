@@ -36,9 +36,9 @@ def recover() -> None:
 @click.argument("directories", type=_DIRECTORY, nargs=-1, required=True)
 @output_option
 def inspect(directories: Sequence[Path], form: str) -> int:
-    """Show what the data directories of stopped stores have of each shard.
+    """Show what is left of each shard.
 
-    Nothing is changed. Exit code 1 when a shard cannot be rebuilt from them.
+    The stores of the directories are stopped. Nothing is changed. Exit code 1 when a shard cannot be rebuilt from them.
     """
     choices = _choices(directories)
     if form == "json":
@@ -83,9 +83,9 @@ def write(
     person: str,
     form: str,
 ) -> None:
-    """Write a new data directory in which shards go on from the longest log that is left.
+    """Write a new data directory from what is left.
 
-    Each log is another lineage there, with one voter. The old directories stay as they are: keep
+    In it shards go on from the longest log that is left. Each log is another lineage there, with one voter. The old directories stay as they are: keep
     them, and never start a store on one of them again.
     """
     if bool(shards) == everything:
@@ -117,7 +117,8 @@ def write(
         return
     show_rows(form, rows, "shards")
     if any(one.shard == HAKEEPER_SHARD for one in done):
-        say(f"{target} is a data directory of {name}: start that store on it, and on no other one.")
+        say(f"{target} is a data directory of {name}. Start that store with it, and with its other")
+        say("directories only for shards that were left out because their majority is there.")
         return
     say(f"{target} is one more data directory of {name}. First tell HAKeeper:")
     say(f"  logctl shard adopt {target / REPORT_NAME} --i-know-records-may-be-lost {person}")
