@@ -38,7 +38,8 @@ def recover() -> None:
 def inspect(directories: Sequence[Path], form: str) -> int:
     """Show what is left of each shard.
 
-    The stores of the directories are stopped. Nothing is changed. Exit code 1 when a shard cannot be rebuilt from them.
+    The stores of the directories are stopped. Nothing is changed. Exit code 1 when a shard cannot
+    be rebuilt from them.
     """
     choices = _choices(directories)
     if form == "json":
@@ -85,8 +86,8 @@ def write(
 ) -> None:
     """Write a new data directory from what is left.
 
-    In it shards go on from the longest log that is left. Each log is another lineage there, with one voter. The old directories stay as they are: keep
-    them, and never start a store on one of them again.
+    In it shards go on from the longest log that is left. Each log is another lineage there, with
+    one voter. The old directories stay as they are: keep them as evidence.
     """
     if bool(shards) == everything:
         raise InvalidArgument("name shards with --shard, or say --all", field="shard")
