@@ -75,7 +75,7 @@ UNFINISHED_NAME: Final = "IDENTITY.unfinished"
 REPORT_NAME: Final = "RECOVERED"
 """What was rebuilt here, for people; no store reads it."""
 
-_CLUSTER_VERSION: Final = 2
+_LINEAGES_SINCE: Final = 2
 """The first cluster version that has lineages."""
 
 
@@ -110,9 +110,9 @@ def refusal(choice: Choice) -> str:
         return "no log of it can be used"
     if choice.whole_majority:
         return "a majority of its voters is here: start these stores instead"
-    if chosen.identity.cluster_version < _CLUSTER_VERSION:
+    if chosen.identity.cluster_version < _LINEAGES_SINCE:
         version = chosen.identity.cluster_version
-        return f"its cluster is at version {version}, and this needs version {_CLUSTER_VERSION}"
+        return f"its cluster is at version {version}, and this needs version {_LINEAGES_SINCE}"
     return ""
 
 
@@ -244,7 +244,7 @@ class _Writer:
             tuple(RecoveredShard(shard, one.encode()) for shard, one in rows),
             self._target.person,
         )
-        self._write([proposals.encode(recover, _CLUSTER_VERSION)])
+        self._write([proposals.encode(recover, _LINEAGES_SINCE)])
         invariant(self._walk.membership == membership, "INV-RECOVER-3", found=self._walk.membership)
         return self._rebuilt(Lineage())
 
