@@ -11,6 +11,7 @@ from dataclasses import replace
 from logservice_wire.errors import DeleteRefused, NotReady, ShardDeleted
 from logservice_wire.rpcs import (
     ADMIT_STORE,
+    ADOPT_SHARD,
     ALLOCATE_IDS,
     CANCEL_OPERATOR,
     CANCEL_WISH,
@@ -424,6 +425,18 @@ class HakeeperClient:
         """
         request = hakeeper_pb2.ForgetStoreRequest(store_id=store_id, lost=lost, force=force)
         await self._caller.call(None, FORGET_STORE, request, timeout)
+
+    async def adopt_shard(
+        self, shard_id: int, membership: bytes, *, reason: str = "", timeout: float | None = None
+    ) -> None:
+        """The log lost its majority for good, and goes on from the replica that
+        `logservice recover` has made; `membership` is what the tool names. Raises VerbRefused while
+        a majority of its voters is up.
+        """
+        request = hakeeper_pb2.AdoptShardRequest(
+            shard_id=shard_id, membership=membership, reason=reason
+        )
+        await self._caller.call(None, ADOPT_SHARD, request, timeout)
 
     async def move_replica(
         self,

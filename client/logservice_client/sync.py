@@ -308,6 +308,7 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
     set_store_mode = _waiting(HakeeperClient.set_store_mode)
     set_repair = _waiting(HakeeperClient.set_repair)
     forget_store = _waiting(HakeeperClient.forget_store)
+    adopt_shard = _waiting(HakeeperClient.adopt_shard)
     move_replica = _waiting(HakeeperClient.move_replica)
     cancel_wish = _waiting(HakeeperClient.cancel_wish)
     cancel_operator = _waiting(HakeeperClient.cancel_operator)

@@ -394,6 +394,15 @@ FORGET_STORE: Final = Rpc(
     admin=True,
     mutates=True,
 )
+ADOPT_SHARD: Final = Rpc(
+    _HAKEEPER + "AdoptShard",
+    hakeeper_pb2.AdoptShardRequest,
+    hakeeper_pb2.AdoptShardResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
 MOVE_REPLICA: Final = Rpc(
     _HAKEEPER + "MoveReplica",
     hakeeper_pb2.MoveReplicaRequest,

@@ -85,6 +85,17 @@ LINEAGE_TIMESTAMP_STEP: Final = 2**48
 """How far a fork moves the timestamps on, so that none that a lost entry gave out comes again. That
 is 281 million calls of the largest size, and still leaves room for 32 767 forks."""
 
+RECOVERED_NUMBER_STEP: Final = 2**20
+"""How far a recovery of shard 0 moves on what it gives out one by one, and what counts changes: at
+a hundred of them in a second, what three hours gave out."""
+
+RECOVERED_REPLICA_STEP: Final = 2**32
+"""How far above all replica ids of the evidence the id of a recovered replica is, and those that
+follow: no cluster gives out so many."""
+
+RECOVERED_ID_STEP: Final = 2**40
+"""The same for the ids of AllocateIds, which come in ranges."""
+
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 """A state machine command; HAKeeper's largest is the heartbeat of a store with many replicas."""
 
@@ -534,6 +545,9 @@ _HARD: Final = {
         LINEAGES_MAX,
         LINEAGE_EPOCH_BITS,
         LINEAGE_TIMESTAMP_STEP,
+        RECOVERED_NUMBER_STEP,
+        RECOVERED_REPLICA_STEP,
+        RECOVERED_ID_STEP,
         APPEND_TIME_US_MAX,
     ),
 }

@@ -270,3 +270,6 @@ answer may take (APPLY_ASK_TIMEOUT_S), so one asks at a time."""
 
 APPLY_ASK_TIMEOUT_S: Final = 2.0
 """For the answer of another voter to a leader that is stuck; a healthy loop answers at once."""
+
+RECOVER_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Payloads of one commit group of `logservice recover`: a tenth of a second of a disk."""

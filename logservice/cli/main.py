@@ -39,6 +39,10 @@ _CERTIFICATES = "logservice.cli.certificates"
                 f"{_OFFLINE}.logdb_commands:logdb",
                 "Inspect a data directory without its store.",
             ),
+            "recover": (
+                f"{_OFFLINE}.recover_commands:recover",
+                "Go on without a majority whose disks are lost for good.",
+            ),
         }
     },
     help=f"Replicated write-ahead logs as a service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",

@@ -28,11 +28,13 @@ from logservice.hakeeper.answers import listing, queries, views
 from logservice.hakeeper.answers.directory import directory_page
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.recovery import RecoverCluster
 from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder, TransferLeader
 from logservice.hakeeper.logs.change import apply_change, named
 from logservice.hakeeper.logs.deletion import apply_delete
 from logservice.hakeeper.repair import check, rehearsal
 from logservice.hakeeper.repair.bootstrap import apply_create, apply_initial, apply_set_phase
+from logservice.hakeeper.repair.recovery import apply_recover
 from logservice.hakeeper.state import State
 from logservice.hakeeper.stores import (
     access,
@@ -206,6 +208,8 @@ class HAKeeperRsm:
             return enrolment.apply_joining(self._state, proposal)
         if isinstance(proposal, proposals.RaiseVersion):
             return cluster_version.apply_raise(self._state, proposal)
+        if isinstance(proposal, RecoverCluster):
+            return apply_recover(self._state, proposal)
         if isinstance(proposal, proposals.SetPhase):
             return apply_set_phase(self._state, proposal)
         return verbs.apply(self._state, proposal)

@@ -223,6 +223,8 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """When a replica that applied nothing was last moved away; see `stuck`."""
     witnesses: int = 0
     """How many of the wanted replicas store no records; it never changes."""
+    recovered: ReplicaId = NO_REPLICA
+    """The replica that the shard last went on from by force; see `stores.recovered`."""
 
     @property
     def members(self) -> Membership:
@@ -426,6 +428,8 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """The newest requests for commands to services; see `stores.orders`."""
     tn_shards: dict[int, TnShard] = {}
     next_tn_shard: int = 1
+    recovered_tick: int = 0
+    """When shard 0 was last rebuilt from an old copy of itself; see `stores.recovered`."""
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""

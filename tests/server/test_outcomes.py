@@ -253,6 +253,7 @@ UNARY: dict[str, Any] = {
     ),
     "HAKeeper/SetRepair": hakeeper.SetRepairRequest(off_ms=1000),
     "HAKeeper/ForgetStore": hakeeper.ForgetStoreRequest(store_id="s9", force=True),
+    "HAKeeper/AdoptShard": hakeeper.AdoptShardRequest(shard_id=1),
     "HAKeeper/MoveReplica": hakeeper.MoveReplicaRequest(from_store="s1", to_store="s2"),
     "HAKeeper/CancelWish": hakeeper.CancelWishRequest(wish_id=1),
     "HAKeeper/CancelOperator": hakeeper.CancelOperatorRequest(operator_id=1),

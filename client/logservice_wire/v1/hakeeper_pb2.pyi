@@ -827,6 +827,20 @@ class ForgetStoreResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AdoptShardRequest(_message.Message):
+    __slots__ = ("shard_id", "membership", "reason")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    membership: bytes
+    reason: str
+    def __init__(self, shard_id: _Optional[int] = ..., membership: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AdoptShardResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class MoveReplicaRequest(_message.Message):
     __slots__ = ("shard_id", "from_store", "to_store", "reason", "force")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]

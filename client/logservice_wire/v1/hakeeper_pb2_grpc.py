@@ -139,6 +139,11 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreResponse.FromString,
                 _registered_method=True)
+        self.AdoptShard = channel.unary_unary(
+                '/logservice.v1.HAKeeper/AdoptShard',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdoptShardRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdoptShardResponse.FromString,
+                _registered_method=True)
         self.MoveReplica = channel.unary_unary(
                 '/logservice.v1.HAKeeper/MoveReplica',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.MoveReplicaRequest.SerializeToString,
@@ -362,6 +367,14 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AdoptShard(self, request, context):
+        """A log lost its majority for good, and `logservice recover` has rebuilt it: HAKeeper takes over the
+        membership that the tool names. Refused (VERB_REFUSED) while a majority of its voters is up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def MoveReplica(self, request, context):
         """A voter goes from one store to another. Without from_store: the next voter that is wanted goes
         to to_store. Without to_store: the next voter that is not wanted goes from from_store.
@@ -540,6 +553,11 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.ForgetStore,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreResponse.SerializeToString,
+            ),
+            'AdoptShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdoptShard,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdoptShardRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdoptShardResponse.SerializeToString,
             ),
             'MoveReplica': grpc.unary_unary_rpc_method_handler(
                     servicer.MoveReplica,
@@ -1159,6 +1177,33 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/ForgetStore',
             logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.ForgetStoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdoptShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/AdoptShard',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.AdoptShardRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.AdoptShardResponse.FromString,
             options,
             channel_credentials,
             insecure,

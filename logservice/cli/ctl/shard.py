@@ -10,7 +10,7 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import bounds
-from logservice.cli.ctl import shard_replicas
+from logservice.cli.ctl import shard_adoption, shard_replicas
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
@@ -371,5 +371,5 @@ def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
     }
 
 
-for command in shard_replicas.COMMANDS:
+for command in (*shard_replicas.COMMANDS, shard_adoption.adopt):
     shard.add_command(command)

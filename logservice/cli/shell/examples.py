@@ -122,6 +122,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl cluster repair-off store-3 --for 1h --reason 'a new board'",
     ),
     "logctl cluster repair-on": ("logctl cluster repair-on store-3",),
+    "logctl shard adopt": (
+        "logctl shard adopt new-data/RECOVERED --i-know-records-may-be-lost ann",
+    ),
     "logctl shard move": ("logctl shard move 7 store-1 store-4 --wait 1h",),
     "logctl shard add-replica": ("logctl shard add-replica 7 store-4",),
     "logctl shard remove-replica": ("logctl shard remove-replica 7 store-1",),
@@ -224,6 +227,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice logdb records data 3 --live --raw",
     ),
     "logservice logdb stats": ("logservice logdb stats --live data",),
+    "logservice recover inspect": ("logservice recover inspect /disk-1/data /disk-2/data -o json",),
+    "logservice recover write": (
+        "logservice recover write --all --from data --to new-data --i-know-records-may-be-lost ann",
+    ),
     "logservice logdb rebuild-index": ("logservice logdb rebuild-index data",),
 }
 

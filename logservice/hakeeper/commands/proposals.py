@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from logservice import bounds, versions
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import Policy
+from logservice.hakeeper.commands.recovery import RecoverCluster
 from logservice.hakeeper.commands.store_commands import AnyCommand, CommandResult
 from logservice.hakeeper.commands.verbs import Verb
 from logservice.hakeeper.commands.versioned import Versioned
@@ -400,6 +401,7 @@ Proposal = (
     | SendOrder
     | SetJoining
     | RaiseVersion
+    | RecoverCluster
     | Verb
 )
 

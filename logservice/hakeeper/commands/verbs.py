@@ -15,7 +15,14 @@ import enum
 
 from msgspec import Struct
 
-from logservice.hakeeper.commands.wire_types import Natural, Positive, Shard, Store, Text
+from logservice.hakeeper.commands.wire_types import (
+    MembershipBytes,
+    Natural,
+    Positive,
+    Shard,
+    Store,
+    Text,
+)
 from logservice.ids import StoreId
 
 
@@ -186,6 +193,18 @@ class DeleteTnShard(
     tn_shard: Positive
 
 
+class AdoptShard(
+    Struct, tag="adopt", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
+    """The log lost its majority for good, and goes on with this membership, which
+    `logservice recover` has made.
+    """
+
+    shard: Shard
+    membership: MembershipBytes
+    reason: Text = ""
+
+
 Verb = (
     SetStoreMode
     | SetRepair
@@ -199,6 +218,7 @@ Verb = (
     | SetWorkState
     | CreateTnShard
     | DeleteTnShard
+    | AdoptShard
 )
 
 ANYWHERE = StoreId("")

@@ -73,6 +73,7 @@ from logservice.hakeeper.stores.health import (
     tolerance,
 )
 from logservice.hakeeper.stores.holdings import holdings, touch
+from logservice.hakeeper.stores.recovered import is_older
 from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
@@ -503,6 +504,7 @@ class Checkers:
         members = shard.members
         if members.contains(replica) or (shard.shard, replica) in self._arriving:
             return
+        certain = certain or is_older(shard, replica)
         if not certain and replica not in members.removed:
             return
         begun = (Repair.KILL, shard.shard, replica, store.store) in self._busy

@@ -20,7 +20,7 @@ INV-HK-WITNESS: fewer than half of the voters that a change leads to are witness
 the log was created without. So every majority has a replica that stores records.
 
 INV-HK-MEMBER: HAKeeper never removes the data of a replica that is in the newest known membership,
-nor anything on a store that is expired or unknown.
+nor anything on a store that is expired or unknown, nor what INV-HK-RECOVERED spares.
 
 The planners (`operators`) are written so that they never ask for such a thing, and say why they
 wait. The gate here is independent of them and is the last stop before a command is queued. A
@@ -48,6 +48,7 @@ from logservice.hakeeper.stores.health import (
     stuck_members,
     tolerance,
 )
+from logservice.hakeeper.stores.recovered import removal_objection
 from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import ReplicaId, StoreId
 from logservice.membership import Membership
@@ -69,7 +70,7 @@ def objection(state: State, target: StoreId, command: AnyCommand) -> str:
             return "the shard is unknown"
         if shard.members.contains(command.replica):
             return f"replica {command.replica} is a member"
-        return ""
+        return removal_objection(state, command.shard, command.replica)
     if isinstance(command, StartReplica):
         store = state.stores[target]
         if not store.uses(command.incarnation):

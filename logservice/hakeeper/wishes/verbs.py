@@ -9,6 +9,7 @@ from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.state import State
 from logservice.hakeeper.stores import services, tn_shards
 from logservice.hakeeper.wishes import (
+    adoption,
     balancing,
     forgetting,
     leader_wishes,
@@ -48,3 +49,5 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
             return tn_shards.apply_create(state, verb)
         case verbs.DeleteTnShard():
             return tn_shards.apply_delete(state, verb)
+        case verbs.AdoptShard():
+            return adoption.apply_adopt(state, verb)

@@ -290,6 +290,28 @@ def stored_log(vfs: Vfs, path: str, shard: int, *, live: bool = False) -> Iterat
         yield StoredLog(state, survey.files, mine)
 
 
+@contextmanager
+def stored_logs(vfs: Vfs, path: str) -> Iterator[tuple[Identity, tuple[StoredLog, ...]]]:
+    """The identity of the directory, and the logs of all its replicas, in their order. Errors as
+    `check`.
+    """
+    with _files(vfs, path, live=False) as (identity, survey):
+        recovered = recover(survey, None)
+        damages = [d for d in recovered.report.damages if not d.harmless]
+        yield (
+            identity,
+            tuple(
+                StoredLog(
+                    state,
+                    survey.files,
+                    tuple(_words(d) for d in damages if d.key in (None, state.key)),
+                )
+                for _, state in sorted(recovered.states.items())
+                if state.exists
+            ),
+        )
+
+
 class StoredLog:
     """One replica's log on disk, whatever is wrong with it."""
 
@@ -297,12 +319,16 @@ class StoredLog:
         """Use `stored_log`."""
         self._state = state
         self._files = files
+        self.shard = state.shard
         self.replica = state.replica
+        self.hard_state = state.hard_state
+        self.last_index = Index(state.index.last_index)
         self.faulty = state.faulty
         born = state.bootstrap
         self.witness = born is not None and born.of_witness(ReplicaId(state.replica))
         self.commit = state.hard_state.commit
         installed = state.installed
+        self.installed = installed
         self.snapshot = installed.snapshot if installed is not None else None
         self._damages = damages
 

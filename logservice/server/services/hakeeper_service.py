@@ -197,6 +197,12 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             StoreId(request.store_id), request.lost, request.force
         ),
     )
+    AdoptShard = administration(
+        rpcs.ADOPT_SHARD,
+        lambda request, _: verbs.AdoptShard(
+            ShardId(request.shard_id), request.membership, request.reason
+        ),
+    )
     MoveReplica = administration(rpcs.MOVE_REPLICA, lambda request, _: _errand(request), "wish_id")
     Rebalance = administration(
         rpcs.REBALANCE,
