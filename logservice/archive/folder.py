@@ -79,7 +79,7 @@ class Folder:
         path = self._root / name
         temporary = self._new(path)
         try:
-            with open(temporary, "xb") as file:
+            with open(temporary, "xb", opener=_private) as file:
                 yield file
                 _sync(file)
             os.rename(temporary, path)
@@ -92,7 +92,7 @@ class Folder:
         path = self._root / name
         temporary = self._new(path)
         try:
-            with open(temporary, "xb") as file:
+            with open(temporary, "xb", opener=_private) as file:
                 file.write(content)
                 _sync(file)
             try:
@@ -130,9 +130,13 @@ class Folder:
             made.append(missing)
             missing = missing.parent
         for folder in reversed(made):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             _sync_folder(folder.parent)
         return path.with_name(f"{path.name}.{secrets.token_hex(8)}{TEMPORARY}")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _sync(file: BinaryIO) -> None:

@@ -38,6 +38,19 @@ def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
         folder.read("a/b/one")
 
 
+def test_nobody_else_reads_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = Folder(tmp_path)
+        put(folder, "a/b/one", b"1")
+        folder.put_if_absent("a/m/1", b"1")
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()} == {0o700}
+
+
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     with pytest.raises(RuntimeError), folder.put("a/one") as file:
