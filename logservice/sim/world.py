@@ -602,7 +602,7 @@ class World:
                 members = replica.raft.membership
                 if replica.replica_id in (*members.voters, *members.learners):
                     try:
-                        history.operations.append(self._final_read(store, shard))
+                        history.operations.append(self._final_read(store, shard, history))
                     except Halted as halted:
                         self.violate("scrub", f"{store.store_id} was not whole: {halted.message}")
             verdict = check(history.operations)
@@ -650,7 +650,7 @@ class World:
                         f"not {wanted}",
                     )
 
-    def _final_read(self, store: SimStore, shard: ShardId) -> Read:
+    def _final_read(self, store: SimStore, shard: ShardId, history: ShardHistory) -> Read:
         assert store.parts is not None
         host = store.parts.host
         now = self.loop.now_s
@@ -665,7 +665,7 @@ class World:
             if found.next_lsn == position:
                 break
             position = Lsn(found.next_lsn)
-        self.histories[shard].times.update(times)
+        history.times.update(times)
         self._search_times(host.replicas.running[shard], times)
         return Read(
             "final",
