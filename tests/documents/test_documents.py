@@ -208,6 +208,7 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "DeleteTnShard": hakeeper_pb2.DeleteTnShardResponse,
     "SetStoreMode": hakeeper_pb2.SetStoreModeResponse,
     "SetRepair": lambda: hakeeper_pb2.SetRepairResponse(until_tick=700),
+    "AdoptShard": hakeeper_pb2.AdoptShardResponse,
     "ForgetStore": hakeeper_pb2.ForgetStoreResponse,
     "MoveReplica": lambda: hakeeper_pb2.MoveReplicaResponse(wish_id=3),
     "CancelWish": hakeeper_pb2.CancelWishResponse,
@@ -407,6 +408,17 @@ def test_logctl_upgrade_status(server: Server, capfd: pytest.CaptureFixture[str]
     check("logctl-upgrade-status", found)
 
 
+def test_logctl_shard_adopt(
+    server: Server, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    report = tmp_path / "RECOVERED"
+    report.write_text('[{"shard": 0, "membership": "00"}, {"shard": 7, "membership": "01"}]')
+    words = ("shard", "adopt", report, "--i-know-records-may-be-lost", "ann")
+    check("logctl-shard-adopt", ctl(server, capfd, *words))
+    report.write_text("{}")
+    ctl(server, capfd, *words, code=exit_codes.USAGE)
+
+
 def test_logctl_doctor(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     found = ctl(server, capfd, "doctor", code=exit_codes.NEGATIVE)
     assert server.address.encode() not in found
@@ -464,6 +476,7 @@ def test_every_command_of_logctl_is_here() -> None:
     assert others == {
         "logctl repairs",
         "logctl doctor",
+        "logctl shard adopt",
         "logctl stores impact",
         "logctl upgrade status",
     }
