@@ -23,7 +23,7 @@ SESSION_EXPIRED, never as a repetition, and is never applied a second time.
 INV-LINEAGE-4: a timestamp that an earlier lineage gave out is not given out again, as long as the
 lost entries gave out fewer than TIMESTAMP_STEP.
 
-References: DESIGN, section 18; docs/operations/lost-quorum.md; PostgreSQL's timelines.
+References: docs/operations/lost-quorum.md; PostgreSQL's timelines.
 """
 
 from __future__ import annotations

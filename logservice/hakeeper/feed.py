@@ -136,6 +136,7 @@ def mark(state: State) -> Mark:
             state.balance.replicas,
             state.balance.leaders,
             state.replace_stuck,
+            state.catch_up_bytes_per_s,
         ),
     )
 
@@ -146,8 +147,13 @@ def _settings_text(state: State) -> str:
         f"store timeout {spoken(state.store_timeout_ticks)}, {state.default_replicas} replicas,"
         f" stores join {state.joining.value}, replica balance {state.balance.replicas.value},"
         f" leader balance {state.balance.leaders.value},"
-        f" replace stuck {'on' if state.replace_stuck else 'off'}"
+        f" replace stuck {'on' if state.replace_stuck else 'off'}, catch-up {_rate(state)}"
     )
+
+
+def _rate(state: State) -> str:
+    rate = state.catch_up_bytes_per_s
+    return f"{rate} bytes/s" if rate else "as configured"
 
 
 def _why(text: str, reason: str) -> str:

@@ -105,6 +105,7 @@ def test_every_setting_and_every_verb_is_told_in_words() -> None:
         ChangeSettings(leader_balance="off"),
         ChangeSettings(replace_stuck="off"),
         ChangeSettings(replace_stuck="off"),
+        ChangeSettings(catch_up_bytes_per_s=2_000_000),
         Rebalance(replicas=True, leaders=False),
         Rebalance(replicas=True, leaders=False, stop=True),
         SetRepair("", 36_000, "a new switch"),
@@ -119,11 +120,13 @@ def test_every_setting_and_every_verb_is_told_in_words() -> None:
         if one.kind in (EventKind.SETTINGS, EventKind.VERB)
     ]
     replicas = "store timeout 20 s, 3 replicas, stores join automatic, replica balance"
+    usual = "catch-up as configured"
     assert told == [
-        f"{replicas} manual, leader balance on, replace stuck on",
-        f"{replicas} on, leader balance on, replace stuck on",
-        f"{replicas} on, leader balance off, replace stuck on",
-        f"{replicas} on, leader balance off, replace stuck off",
+        f"{replicas} manual, leader balance on, replace stuck on, {usual}",
+        f"{replicas} on, leader balance on, replace stuck on, {usual}",
+        f"{replicas} on, leader balance off, replace stuck on, {usual}",
+        f"{replicas} on, leader balance off, replace stuck off, {usual}",
+        f"{replicas} on, leader balance off, replace stuck off, catch-up 2000000 bytes/s",
         "rebalance of replicas",
         "rebalance of replicas is ended",
         "repair off for 60 min: a new switch",
