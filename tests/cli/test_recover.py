@@ -51,8 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(cluster: LocalCluster) -> AsyncIterator[LogClient]:
     """It lives through everything, as a database does."""
-    for store in cluster.stores:
-        cluster.start(store)
+    cluster.up(UP_S)
     async with LogClient([place.client for place in cluster.stores.values()]) as client:
         yield client
 
