@@ -44,6 +44,7 @@ def test_the_program_takes_its_examples(
     path: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data" / "audit").mkdir(parents=True)
+    (tmp_path / "data" / "RECOVERED").touch()
     monkeypatch.chdir(tmp_path)
     words = shlex.split(line.partition(" < ")[0].partition(" > ")[0])
     command: click.Command = logctl if words[0] == "logctl" else logservice

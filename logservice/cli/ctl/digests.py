@@ -41,8 +41,8 @@ class _Progress:
 
 @click.command()
 @shard_argument("shard_id")
-@click.argument("from_lsn", metavar="FROM", type=click.IntRange(min=1))
-@click.argument("to_lsn", metavar="TO", type=click.IntRange(min=2))
+@click.argument("from_lsn", metavar="FROM_LSN", type=click.IntRange(min=1))
+@click.argument("to_lsn", metavar="TO_LSN", type=click.IntRange(min=2))
 @click.option("--all-replicas", is_flag=True, help="Ask each replica; exit code 1 if they differ.")
 @click.option("--stale", is_flag=True, help="What a replica has, without asking the others.")
 @output_option
@@ -56,13 +56,13 @@ def digest(
     stale: bool,
     form: str,
 ) -> int:
-    """Print the digest of LSNs FROM to before TO.
+    """Print the digest of a log from FROM_LSN to before TO_LSN.
 
     It covers records and gaps, and no blocks: a log that was restored or mirrored elsewhere has
     the same one. --timeout is for each part of the work, not for all of it.
     """
     if from_lsn >= to_lsn:
-        raise click.UsageError("TO is the LSN behind the last one, so it is above FROM")
+        raise click.UsageError("TO_LSN is the LSN behind the last one, so it is above FROM_LSN")
     progress = _Progress(from_lsn, to_lsn)
     if all_replicas:
         return _of_all(session, shard_id, (from_lsn, to_lsn), stale, progress, form)

@@ -45,7 +45,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "logctl lsn-at": (
         "logctl lsn-at 1 2026-11-25T16:40:00Z",
-        "logctl read 1 --from $(logctl lsn-at 1 1795624800 -o json | jq .lsn)",
+        "logctl lsn-at 1 1795624800 -o json",
     ),
     "logservice archive run": (
         "logservice archive run -c archive.toml",
@@ -123,7 +123,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "logctl cluster repair-on": ("logctl cluster repair-on store-3",),
     "logctl shard adopt": (
-        "logctl shard adopt new-data/RECOVERED --i-know-records-may-be-lost ann",
+        "logctl shard adopt data/RECOVERED --i-know-records-may-be-lost ann",
     ),
     "logctl shard move": ("logctl shard move 7 store-1 store-4 --wait 1h",),
     "logctl shard add-replica": ("logctl shard add-replica 7 store-4",),
@@ -227,7 +227,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice logdb records data 3 --live --raw",
     ),
     "logservice logdb stats": ("logservice logdb stats --live data",),
-    "logservice recover inspect": ("logservice recover inspect /disk-1/data /disk-2/data -o json",),
+    "logservice recover inspect": ("logservice recover inspect data -o json",),
     "logservice recover write": (
         "logservice recover write --all --from data --to new-data --i-know-records-may-be-lost ann",
     ),
