@@ -138,6 +138,7 @@ async def test_every_rpc_of_a_log_refuses_shard_0_and_unknown_shards(
     shard.
     """
     needed = {"block": block(), "lsn": 1, "name": "n", "holder": "h", "count": 1}
+    needed |= {"from_lsn": 1, "to_lsn": 2}
     known = {
         name: value
         for name, value in needed.items()
