@@ -452,7 +452,7 @@ async def test_another_owners_hold_is_an_error_and_nothing_is_archived(
     assert list(bench.manifest.rows()) == []
 
 
-# --- a log that is continued by force --------------------------------------------------------------
+# --- a log that is continued by force ------------------------------------------------------------
 
 
 async def test_nothing_of_another_lineage_goes_into_an_archive(
