@@ -16,6 +16,7 @@ from logservice_wire.v1 import log_pb2
 
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
 from logservice_client.caller import Caller
+from logservice_client.lineage import LINEAGE_BYTES
 
 Progress = Callable[[int], None]
 """Called with the LSN up to which the range is digested."""
@@ -58,6 +59,8 @@ async def digest_of(
                 from_lsn, to_lsn, answer.digest, *counts, value_bytes + answer.value_bytes
             )
         request.at_lsn, request.chain = answer.at_lsn, answer.chain
+        # Whoever goes on continues the same history, also on behalf of a handle that knew of none.
+        request.lineage = request.lineage or answer.position.lineage.id or bytes(LINEAGE_BYTES)
         records += answer.records
         gap_lsns += answer.gap_lsns
         value_bytes += answer.value_bytes

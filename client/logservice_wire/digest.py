@@ -94,6 +94,8 @@ class Digester:
         self.records = 0
         self.gap_lsns = 0
         self.value_bytes = 0
+        self.chain_counts = (0, 0, 0)
+        """`records`, `gap_lsns` and `value_bytes` of the whole pieces."""
         self._gap_lsn = self._gap_reason = 0
         self._begin_piece()
 
@@ -215,6 +217,7 @@ class Digester:
             b"".join((head, self.chain, *(stream.digest() for stream in streams)))
         ).digest()
         self.chain_lsn = self.next_lsn
+        self.chain_counts = (self.records, self.gap_lsns, self.value_bytes)
         self._begin_piece()
 
 

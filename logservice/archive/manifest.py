@@ -16,7 +16,9 @@ the next one begins; a row that is there never changes. INV-ARCHIVE-2: an object
 there, whole. INV-ARCHIVE-3: the archive's hold is never above the end of the chain (but for LSNs
 that are truncated already), so what is not in the archive is not truncated. INV-ARCHIVE-4: an
 object is removed only when a row exists for its first LSN and names another one: whoever still
-writes such an object cannot write its row any more.
+writes such an object cannot write its row any more. INV-ARCHIVE-5: all rows of a chain are of one
+lineage (`logservice.lineage`). Behind a fork LSNs are given out once more, so a chain that went on
+there would have some of a history that the log has lost, and some of the one that it has.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     object: its file below the log's folder; empty for LSNs that are missing. sha256: of the
     object's bytes. key_id: of the key that it is sealed with (`sealing`); empty: it is not. digest:
     of the range, see `logservice_wire.digest`. writer_epoch: of the log when the range was closed.
-    append_time_us: of the first and the last record; null until logs have append times. lineage: of
-    the log; null until logs have one. previous: SHA-256 of the row before; empty in the first one.
+    append_time_us: of the first and the last record; not written yet. lineage: that of the log, as
+    hexadecimal digits; empty for a log that was never continued by force. previous: SHA-256 of the
+    row before; empty in the first one.
     """
 
     format: int
@@ -80,7 +83,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gaps: tuple[GapRun, ...] = ()
     writer_epoch: int = 0
     append_time_us: tuple[int, int] | None = None
-    lineage: str | None = None
+    lineage: str = ""
 
     @property
     def missing(self) -> bool:
@@ -96,10 +99,13 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """Where a chain ends: the next row's first LSN (None: there is no row), and its `previous`."""
+    """Where a chain ends: the next row's first LSN (None: there is no row), and its `previous`.
+    lineage: that of the last row.
+    """
 
     lsn: int | None = None
     previous: str = ""
+    lineage: str = ""
 
 
 class Manifest:
@@ -125,7 +131,7 @@ class Manifest:
         if not firsts:
             return End()
         row, digest = self._read(firsts[-1])
-        return End(row.end_lsn, digest)
+        return End(row.end_lsn, digest, row.lineage)
 
     def add(self, row: Row) -> bool:
         """Write the row at the end of the chain. False: another archiver was faster."""
@@ -135,7 +141,7 @@ class Manifest:
     def rows(self) -> Iterator[Row]:
         """All rows, in order. Raises ArchiveDamaged where INV-ARCHIVE-1 does not hold."""
         expected: int | None = None
-        previous = ""
+        previous = lineage = ""
         for first_lsn in self._firsts():
             row, digest = self._read(first_lsn)
             if expected is not None and first_lsn != expected:
@@ -144,8 +150,10 @@ class Manifest:
                 raise ArchiveDamaged(
                     detail=f"the row before {self._row_path(first_lsn)} is not the one it followed"
                 )
+            if expected is not None and row.lineage != lineage:
+                raise ArchiveDamaged(detail=f"{self._row_path(first_lsn)} is of another lineage")
             yield row
-            expected, previous = row.end_lsn, digest
+            expected, previous, lineage = row.end_lsn, digest, row.lineage
 
     def unnamed_objects(self) -> list[str]:
         """Objects, finished or not, that no row can name any more (INV-ARCHIVE-4), and rows that

@@ -4,7 +4,8 @@ Theory of operation. Each chosen log has a task that ships range after range. An
 attempt and not the task: it is logged, counted, and tried again after a while, for ever, because
 what stops an archive (no leader, a full disk, a grant that is missing) is cured outside of it, and
 the hold keeps the records meanwhile. A log that was deleted ends its task; what is archived of it
-stays.
+stays. A log that was continued by force is an error like the others, and one that stays: somebody
+has to choose another archive for it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 from collections.abc import Callable
 
 from logservice_client import LogClient
-from logservice_wire.errors import LogServiceError, ShardDeleted
+from logservice_wire.errors import LineageChanged, LogServiceError, ShardDeleted
 from prometheus_client import start_http_server
 
 from logservice import bounds
@@ -119,6 +120,15 @@ class Archiver:
             except ShardDeleted:
                 logger.warning("log %s was deleted; its archive stays", name)
                 return
+            except LineageChanged as error:
+                self.metrics.failures.labels(str(shipper.shard.shard_id)).inc()
+                logger.error(
+                    "log %s was continued by force behind LSN %d: its archive is of the history "
+                    "before that, and takes nothing more; archive it in another place",
+                    name,
+                    error.number("fork_lsn"),
+                )
+                await asyncio.sleep(bounds.ARCHIVE_RETRY_S)
             except (LogServiceError, OSError) as error:
                 self.metrics.failures.labels(str(shipper.shard.shard_id)).inc()
                 logger.warning("log %s is not archived now: %s", name, safe_text(str(error)))

@@ -8,6 +8,11 @@ why in that order). Whatever ends this process between two steps, the next one b
 the manifest ends: an object without a row is written anew under another name, and a row without a
 moved hold only keeps more records than needed.
 
+A log that was continued by force since the last range is another history (`logservice.lineage`),
+and nothing of it goes into this archive (INV-ARCHIVE-5). Before anything else an attempt asks for
+the log's lineage. Everything that it reads afterwards is asked for in that one, so a row is of the
+lineage that it names.
+
 What an attempt knows is the manifest's end as it read it. It may be stale: then the row of another
 archiver is there already, put-if-absent says so, and this one begins again behind it.
 """
@@ -22,14 +27,15 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, BinaryIO, Final, TypeVar
 
 from logservice_client import Gap, Records, Shard
-from logservice_wire.errors import HoldRefused, Truncated
+from logservice_wire.errors import HoldRefused, LineageChanged, Truncated
 
 from logservice import bounds
 from logservice.archive.lag import Lag, Metrics
-from logservice.archive.manifest import FORMAT, Manifest, Row
+from logservice.archive.manifest import FORMAT, End, Manifest, Row
 from logservice.archive.range_file import RangeWriter
 from logservice.archive.sealing import Keys
 from logservice.archive.settings import ArchiveSection
+from logservice.lineage import NO_LINEAGE
 
 ValueT = TypeVar("ValueT")
 
@@ -85,6 +91,7 @@ class Shipper:
         instead of waiting until it is much or old enough.
 
         Raises what reading and the hold raise, OSError, InvalidArgument; then nothing was archived.
+        LineageChanged: nothing will be, for the archive is of another history of the log.
         """
         try:
             return await self._ship(to_tail)
@@ -96,6 +103,7 @@ class Shipper:
 
     async def _ship(self, to_tail: bool) -> bool:
         end = await _in_thread(self.manifest.end)
+        await self._check_lineage(end)
         first_lsn = await self._begin(end.lsn or 1, end.previous)
         if first_lsn is None:
             return True
@@ -124,6 +132,25 @@ class Shipper:
         self._metrics.objects.labels(self._label).inc()
         self._metrics.object_bytes.labels(self._label).inc(row.object_bytes)
         return True
+
+    async def _check_lineage(self, end: End) -> None:
+        """Raises LineageChanged (INV-ARCHIVE-5)."""
+        await self.shard.status()
+        own = self.shard.lineage
+        if end.lsn is None or own is None or end.lineage == self._lineage():
+            return
+        raise LineageChanged(
+            "the archive is of another history of the log",
+            expected=end.lineage or NO_LINEAGE.hex(),
+            actual=own.id.hex(),
+            number=own.number,
+            fork_lsn=own.fork_lsn,
+        )
+
+    def _lineage(self) -> str:
+        """As a row says it."""
+        own = self.shard.lineage
+        return own.id.hex() if own is not None and own.number else ""
 
     async def _begin(self, lsn: int, previous: str) -> int | None:
         """Set the hold where the chain ends. None: LSNs were missing, and there is a row about
@@ -169,10 +196,13 @@ class Shipper:
         nobody knows how large records are, so that one is made at once.
         """
         wanted = self._settings
-        pause_s = bounds.ARCHIVE_POLL_S
+        pause_s, lineage = bounds.ARCHIVE_POLL_S, self._lineage()
         while True:
             # A replica's own word will do for a log that is looked at again.
             status = await self.shard.status(stale=not to_tail)
+            if status.position.lineage.number and status.position.lineage.id.hex() != lineage:
+                # A fork takes LSNs back, so it may be long before there is something to read.
+                await self.shard.status()
             self.lag.seen(status.position.applied_lsn + 1)
             self._metrics.show(self.shard.shard_id, self.lag)
             due = self.lag.records > 0 and (
@@ -240,6 +270,7 @@ class Shipper:
             "end_lsn": end_lsn,
             "archived_us": time.time_ns() // 1000,
             "previous": previous,
+            "lineage": self._lineage(),
         }
 
 

@@ -90,8 +90,8 @@ RECOVERED_NUMBER_STEP: Final = 2**20
 a hundred of them in a second, what three hours gave out."""
 
 RECOVERED_REPLICA_STEP: Final = 2**32
-"""How far above all replica ids of the evidence the id of a recovered replica is, and those that
-follow: no cluster gives out so many."""
+"""How far above all replica ids of the evidence the id of a recovered replica is at least, and
+those that follow: no cluster gives out so many."""
 
 RECOVERED_ID_STEP: Final = 2**40
 """The same for the ids of AllocateIds, which come in ranges."""

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from logservice_client import LogClient
 from logservice_wire.block import encode_block
-from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
+from logservice_wire.errors import InvalidArgument, LineageChanged, LogServiceError, NotReady
 
 from logservice import bounds
 from logservice.archive.folder import Folder
@@ -450,6 +450,95 @@ async def test_another_owners_hold_is_an_error_and_nothing_is_archived(
     with pytest.raises(LogServiceError, match="another's"):
         await bench.shipper().ship(to_tail=True)
     assert list(bench.manifest.rows()) == []
+
+
+# --- a log that is continued by force ------------------------------------------------------------
+
+
+async def test_nothing_of_another_lineage_goes_into_an_archive(
+    bench: Bench, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """LSNs above the fork are given out once more (INV-ARCHIVE-5). Whether the archiver saw the
+    fork, or was started behind it, and whether the log ends before the archive or behind it.
+    """
+    for record in (b"1", b"2", b"3"):
+        bench.append(record)
+    await bench.ship_all()
+    bench.log.fork(b"1" * 16, 1)
+    before = list(bench.manifest.rows())
+    for _ in range(2):
+        async with LogClient(cluster.endpoints) as client:
+            started = Bench(cluster, tmp_path, client).shipper()
+            for shipper in (bench.shipper(), started):
+                with pytest.raises(LineageChanged) as told:
+                    await shipper.ship(to_tail=True)
+                assert told.value.number("fork_lsn") == 1
+                assert told.value.metadata["actual"] == (b"1" * 16).hex()
+        bench.append(b"II", b"III", b"IV", b"V")
+    assert list(bench.manifest.rows()) == before
+    assert [row.lineage for row in before] == [""]
+
+
+async def test_a_fork_between_two_reads_of_a_range(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        bench.append(b"a" * 100)
+    monkeypatch.setattr(bounds, "ARCHIVE_READ_BYTES", 100)
+    read = FakeLog.read
+    reads = 0
+
+    def forked(log: FakeLog, *given: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            log.fork(b"1" * 16, 1)
+            log.append(encode_block([b"b" * 100] * 6, 1))
+        return read(log, *given)
+
+    monkeypatch.setattr(FakeLog, "read", forked)
+    shipper = bench.shipper()
+    with pytest.raises(LineageChanged):
+        while await shipper.ship(to_tail=True):
+            pass
+    assert all(row.lineage == "" for row in bench.manifest.rows())
+    assert reads >= 2
+
+
+async def test_an_archive_of_a_log_with_a_lineage_says_it(bench: Bench, tmp_path: Path) -> None:
+    bench.log.fork(b"2" * 16, 0)
+    for _ in range(3):
+        bench.append(b"a" * 3000)
+    await bench.ship_all()
+    rows = list(bench.manifest.rows())
+    assert {row.lineage for row in rows} == {(b"2" * 16).hex()}
+    path = tmp_path / f"logs/{1:020d}/manifest/{rows[-1].first_lsn:020d}.json"
+    path.write_bytes(path.read_bytes().replace((b"2" * 16).hex().encode(), b"33" * 16))
+    with pytest.raises(ArchiveDamaged, match="another lineage"):
+        list(bench.manifest.rows())
+
+
+async def test_an_archiver_that_waits_says_it_until_somebody_acts(
+    cluster: FakeCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("ARCHIVE_POLL_S", "ARCHIVE_POLL_MAX_S", "ARCHIVE_CHOOSE_S", "ARCHIVE_RETRY_S"):
+        monkeypatch.setattr(bounds, name, 0.01)
+    for record in (b"a", b"b"):
+        cluster.logs[1].append(encode_block([record], 1))
+    async with LogClient(cluster.endpoints) as client:
+        archiver = Archiver(client, settings(["*"], 0.05), Folder(tmp_path))
+        running = asyncio.create_task(archiver.run())
+        await eventually(lambda: contents(Folder(tmp_path), 1).end_lsn == 3)
+        cluster.logs[1].fork(b"1" * 16, 1)
+        failed = archiver.metrics.failures.labels("1")
+        await eventually(lambda: failed._value.get() > 2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert "continued by force behind LSN 1" in caplog.text
 
 
 # --- lag ------------------------------------------------------------------------------------------

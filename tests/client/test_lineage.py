@@ -7,6 +7,8 @@ import asyncio
 import pytest
 from logservice_client import LogClient, SyncLogClient
 from logservice_client.lineage import KnownLineage, Lineage
+from logservice_wire import digest as digests
+from logservice_wire.block import encode_block
 from logservice_wire.errors import LineageChanged, Outcome, UnknownOutcome
 from logservice_wire.v1 import log_pb2
 
@@ -96,6 +98,32 @@ async def test_every_call_is_told(cluster: FakeCluster, client: LogClient, first
     for call in calls.values():
         with pytest.raises(LineageChanged):
             await call()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_digest_in_several_calls_is_of_one_history(
+    cluster: FakeCluster, client: LogClient, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Also for a handle that has heard of none before: what is chained must not be of two."""
+    log = cluster.logs[1]
+    if number:
+        log.fork(TWO, 0)
+    cluster.digest_pieces = 1
+    monkeypatch.setattr(digests, "PIECE_LSNS", 1)
+    for _ in range(3):
+        log.append(encode_block([b"a"], 1))
+    told: list[int] = []
+
+    def fork(lsn: int) -> None:
+        if not told:
+            log.fork(ONE, 1)
+            log.append(encode_block([b"b"], 1))
+            log.append(encode_block([b"c"], 1))
+        told.append(lsn)
+
+    with pytest.raises(LineageChanged):
+        await client.shard(1).digest(1, 4, progress=fork)
+    assert told == [2]
 
 
 async def test_it_goes_on_when_the_program_says_so(cluster: FakeCluster, client: LogClient) -> None:

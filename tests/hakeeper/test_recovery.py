@@ -189,6 +189,9 @@ def test_a_log_is_adopted_only_when_its_majority_is_gone(model: Model) -> None:
     assert model.propose(verb) == Applied(duplicate=True)
     assert model.state.shards[OTHER].members == rows
     assert model.state.next_replica_id > rows.voters[0]
+    other = alone(model, OTHER, "s4")
+    assert other.voters == rows.voters
+    assert "with that id" in why(model.propose(AdoptShard(OTHER, other.encode(), "ann")))
     older = alone(model, OTHER, "s4", replica=2**32)
     assert "newer replicas" in why(model.propose(AdoptShard(OTHER, older.encode(), "ann")))
 

@@ -155,6 +155,47 @@ def test_the_file_of_the_marked_group_is_lost(index: bool) -> None:
     assert db.recovery_report.unattributed_loss
 
 
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("lost", ["groups", "file"])
+def test_a_store_that_lost_what_is_before_its_mark_goes_on(lost: str, index: bool) -> None:
+    """Numbers of groups are given out again then, and the mark names a higher one (INV-MARK-1).
+    Otherwise the store would end at each mark, start after start.
+    """
+    world = new_world(2, LARGE)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0))])
+    if lost == "file":
+        db._writer.seal()
+    start = db._writer.position.offset
+    for first in range(4, 14, 2):
+        db.commit([update(1, 1, entries(first, first + 1, size=600))])
+    db.mark_durable()
+    told = read_mark(world.memory, "/data", db._files.incarnation)
+    assert told is not None
+    path = world.segments()[-1]
+    world.memory.kill()
+    hurt = world if index else world.without_index()
+    if lost == "file":
+        hurt.memory.unlink(path)
+    else:
+        overwrite(hurt, path, start, LARGE.segment_bytes)
+    for life in range(3):
+        db = hurt.open()
+        assert log_of(db).faulty
+        db.commit([update(2 + life, 1, entries(1, 1), hard=(1, 1, 0))])
+        db.mark_durable()
+        newest = read_mark(hurt.memory, "/data", db._files.incarnation)
+        assert newest is not None
+        assert newest.last == db._writer.position.last
+        assert newest.place > told.place
+        told = newest
+        hurt.memory.kill()
+    db = hurt.without_index().open()
+    for shard in (2, 3, 4):
+        log = log_of(db, shard)
+        assert log.faulty or log.last_index() == 1, shard
+
+
 def test_the_newest_mark_is_never_overwritten() -> None:
     """INV-MARK-2: however much of a mark reaches the disk, the one before it stays."""
     world, _, _ = marked(2)

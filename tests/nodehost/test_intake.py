@@ -9,33 +9,47 @@ from logservice_wire.errors import (
     Busy,
     DiskFull,
     Halted,
-    LogServiceError,
     NotReady,
     Outcome,
     UnknownOutcome,
 )
 
 from logservice import bounds
+from logservice.bounds import APPEND_TIME_US_MAX
 from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind, Proposal
 from logservice.envelope import NO_PROPOSAL, encode_command
 from logservice.hakeeper.commands.replies import ShardLimits
 from logservice.ids import Index, Lsn, SessionId, ShardId, Term
+from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.pace import LimitTable, Pace
 from logservice.nodehost.replica.pending import PendingBook
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing
+from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import ROOM_MAX
 from logservice.raft.ready import Role
 from logservice.rsm import commands
 from logservice.rsm.admission import Admission
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
+from logservice.versions import KnownVersion
 from tests.owners import APP, CLAIM, NONCE
 
 SHARD = ShardId(1)
 TRUNCATE = commands.Truncate(APP, Lsn(1), 0)
+
+
+class Wall(ManualClock):
+    """Says always the same."""
+
+    def __init__(self, now_us: int) -> None:
+        super().__init__()
+        self._now_us = now_us
+
+    def wall_us(self) -> int:
+        return self._now_us
 
 
 class Core:
@@ -50,7 +64,7 @@ class Core:
         self.block_room = self.quorum_room = ROOM_MAX
         self.quorum_closed = False
         self.role = Role.LEADER
-        self.failure: LogServiceError | None = None
+        self.failure: Exception | None = None
         self.woken = 0
 
     def wake(self) -> None:
@@ -87,7 +101,8 @@ class Core:
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, wall_us: int = 0) -> None:
+        """`wall_us`: what the clock says for good, when entries are stamped."""
         self.rsm = LogRsm()
         self.core = Core(self.rsm)
         self.book = PendingBook()
@@ -99,7 +114,7 @@ class Bench:
             Admission(self.rsm),
             self.book,
             self.pace,
-            lambda: 0,
+            AppendTime(self.rsm, Wall(wall_us), KnownVersion(2)) if wall_us else None,
             origin=7,
             count_max=100,
             bytes_max=1 << 20,
@@ -453,3 +468,30 @@ async def test_a_turn_takes_so_much_and_says_that_more_waits(
     for _ in appends:
         bench.apply_next()
     assert [one.result().lsn for one in appends] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("lost", ["dropped", "cut"])
+async def test_a_stamp_that_got_into_no_log_leaves_out_no_time(lost: str) -> None:
+    """At APPEND_TIME_US_MAX the next entry has the next microsecond or is refused (INV-TIME-1). A
+    leader whose clock is there must not refuse appends for good because of what came to nothing.
+    """
+    bench = Bench(wall_us=APPEND_TIME_US_MAX + 5)
+    first = bench.add()
+    bench.drain()
+    bench.apply_next()
+    assert (await first).value == APPEND_TIME_US_MAX
+    if lost == "dropped":
+        bench.core.failure = ProposalDropped(DropReason.TRANSFERRING)
+        bench.add()
+        bench.drain()
+        bench.core.failure = None
+    else:
+        bench.add()
+        bench.drain()
+        bench.core.next_lsn = bench.core.entries.pop().lsn
+        bench.core.term = Term(2)
+    for later in (1, 2):
+        ack = bench.add()
+        bench.drain()
+        bench.apply_next()
+        assert (await ack).value == APPEND_TIME_US_MAX + later

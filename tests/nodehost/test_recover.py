@@ -91,6 +91,7 @@ class Disks:
     def __init__(self) -> None:
         self.vfs = MemoryVfs()
         self.kv = MemoryKvEngine()
+        self.now_s = 1_800_000_000
 
     def store(
         self,
@@ -154,7 +155,15 @@ class Disks:
         return choose(found)
 
     def rebuild(self, choices: list[Choice], path: str = "/new") -> list[Rebuilt]:
-        target = Target(path, StoreId("s3"), "ann", SMALL, lambda size: b"L" * size, lambda: 999)
+        target = Target(
+            path,
+            StoreId("s3"),
+            "ann",
+            SMALL,
+            lambda size: b"L" * size,
+            lambda: 999,
+            lambda: self.now_s,
+        )
         return rebuild(self.vfs, self.kv, choices, target, lambda _: None)
 
     def open(self, path: str = "/new") -> tuple[DataDirectory, LogDb]:
@@ -233,6 +242,19 @@ def test_the_longest_log_goes_on_as_another_history() -> None:
     assert membership.members == (Member(done.replica, StoreId("s3"), Incarnation(999)),)
     assert {entry.term for entry in found[-3:]} == {3}, "above every term of the evidence"
     assert read_identity(disks.vfs, "/new").incarnation == 999
+
+
+def test_evidence_that_is_used_twice_makes_two_replicas() -> None:
+    """INV-RECOVER-3: what was made of it first was started, and its disk was lost, too. HAKeeper,
+    which had adopted that one, takes the second for newer, and never for the same.
+    """
+    disks = Disks()
+    (only,) = disks.choices(disks.store(3, log_entries((3, 2))))
+    (first,) = disks.rebuild([only])
+    (only,) = disks.choices("/s3")
+    disks.now_s += 1
+    (second,) = disks.rebuild([only], "/again")
+    assert second.replica > first.replica
 
 
 def test_raft_decides_which_log_is_the_longest() -> None:

@@ -92,19 +92,20 @@ async def test_calls_are_bounded_and_go_on_at_another_replica(
     assert in_pieces != whole, "the size of a piece is part of the definition"
     monkeypatch.setattr(bounds, "DIGEST_CALL_S", 0.0)
     monkeypatch.setattr(bounds, "STREAM_MESSAGE_BYTES_GOAL", 1)
-    at_lsn, chain, calls, records = 0, START, 0, 0
+    at_lsn, chain, calls, counts = 0, START, 0, [0, 0, 0]
     while True:
         store = served.stores[calls % 3]
         answer = await ask(store, shard, 3, 80, at_lsn=at_lsn, chain=chain if at_lsn else b"")
         calls += 1
-        records += answer.records
+        for at, count in enumerate((answer.records, answer.gap_lsns, answer.value_bytes)):
+            counts[at] += count
         if answer.digest:
             break
         assert answer.at_lsn > at_lsn
         at_lsn, chain = answer.at_lsn, answer.chain
     assert answer.digest == in_pieces
     assert calls == 5
-    assert records >= 77
+    assert counts == [77, 0, 770], "nothing is counted twice"
 
 
 async def test_what_cannot_be_digested_is_refused(served: Served, shard: int) -> None:

@@ -35,9 +35,12 @@ def apply_adopt(state: State, verb: AdoptShard) -> Outcome:
     if members is None:
         return wrong("membership", "no recovery makes it: one voter and nobody else")
     if members.voters[0] == shard.recovered:
-        return Applied(duplicate=True)
-    known = (*shard.members.voters, *shard.members.learners, *shard.members.removed)
-    if members.voters[0] < max((shard.recovered, *known)):
+        known = shard.members.member(shard.recovered)
+        if known is None or known == members.members[0]:
+            return Applied(duplicate=True)
+        return refused("another replica with that id was adopted: write the log once more")
+    others = (*shard.members.voters, *shard.members.learners, *shard.members.removed)
+    if members.voters[0] < max((shard.recovered, *others)):
         return refused("the log has newer replicas than the one that was rebuilt")
     if tolerance(shard.members, alive(state, shard)) >= 0:
         return refused("a majority of its voters is up, so it goes on by itself: stop them first")

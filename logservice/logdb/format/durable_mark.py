@@ -38,6 +38,11 @@ class DurableMark:
     last: GroupPosition
     sequence: int
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Segment and offset of the group; of two marks the newer one has the later place."""
+        return self.last.segment, self.last.offset
+
 
 def encode_mark(mark: DurableMark, incarnation: int) -> bytes:
     """The bytes of a mark."""

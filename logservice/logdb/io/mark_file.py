@@ -6,7 +6,9 @@ holds both a group and its mark. A slot is written whole, so nothing has to be r
 is one durable write into a place that exists: on a full disk, too, and segments do not grow by it.
 
 - INV-MARK-1: a mark names a group that is durable already. It never becomes wrong: an older mark
-  says less.
+  says less. Older is what lies before: a place is never used again, while the number of a group is,
+  when recovery has lost the last ones. So behind a mark nothing is written before its place
+  (`recovery.recover` begins a segment behind the mark's).
 - INV-MARK-2: the newest mark that verifies is never overwritten. A write that is torn, or that
   fails, leaves it.
 - INV-MARK-3: a mark that cannot be read says nothing. It is never a reason to call a group damaged
@@ -50,7 +52,7 @@ def _newest(vfs: Vfs, handle: int, incarnation: int) -> tuple[DurableMark | None
     newest, place = None, _SLOTS - 1
     for slot in range(_SLOTS):
         mark = decode_mark(data[slot * PAGE_BYTES : (slot + 1) * PAGE_BYTES], incarnation)
-        if mark is not None and (newest is None or mark.sequence >= newest.sequence):
+        if mark is not None and (newest is None or mark.place >= newest.place):
             newest, place = mark, slot
     return newest, place
 
@@ -66,8 +68,8 @@ class MarkFile:
         self._handle = -1
         self._slot = _SLOTS - 1
         """Where the newest mark is."""
-        self._newest = 0
-        """Its sequence."""
+        self._newest = (0, 0)
+        """Its place."""
         self._named = False
         """The name of the file is durable."""
 
@@ -88,18 +90,18 @@ class MarkFile:
             vfs.close(handle)
             raise
         self._handle, self._slot = handle, slot
-        self._newest = newest.sequence if newest is not None else 0
+        self._newest = newest.place if newest is not None else (0, 0)
 
     def write(self, mark: DurableMark) -> None:
         """Make a mark durable in the open file. Any error is fatal to the store."""
-        invariant(mark.sequence >= self._newest, "INV-MARK-1", newest=self._newest, mark=mark)
+        invariant(mark.place >= self._newest, "INV-MARK-1", newest=self._newest, mark=mark)
         slot = (self._slot + 1) % _SLOTS
         page = encode_mark(mark, self._incarnation).ljust(PAGE_BYTES, b"\0")
         self._vfs.write_durably(self._handle, [page], slot * PAGE_BYTES)
         if not self._named:
             self._vfs.fsync_directory(self._directory)
             self._named = True
-        self._slot, self._newest = slot, mark.sequence
+        self._slot, self._newest = slot, mark.place
 
     def close(self) -> None:
         """Release the file."""

@@ -296,7 +296,7 @@ def stored_logs(vfs: Vfs, path: str) -> Iterator[tuple[Identity, tuple[StoredLog
     `check`.
     """
     with _files(vfs, path, live=False) as (identity, survey):
-        recovered = recover(survey, None)
+        recovered = recover(survey, None, mark=_mark(vfs, path, survey))
         damages = [d for d in recovered.report.damages if not d.harmless]
         yield (
             identity,

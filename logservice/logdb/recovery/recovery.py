@@ -110,7 +110,7 @@ class Witness:
         """
         if mark is None:
             return self
-        place = mark.last.segment, mark.last.offset
+        place = mark.place
         ends = max((position.segment, position.offset), (self.last.segment, self.last.offset))
         if place < ends or place == (self.last.segment, self.last.offset):
             return self
@@ -245,11 +245,12 @@ def recover(
     _blame_all(states, damages, report)
     _blame_forgetful(states, runs, witness, report)
     last = kept[-1] if kept else None
-    highest = max(files.sizes, default=0)
+    # Behind the mark's segment, too, which may be lost (INV-MARK-1).
+    highest = max(*files.sizes, position.segment, mark.last.segment if mark is not None else 0, 0)
     return Recovered(
         states,
         LogPosition(
-            max(highest, position.segment) + 1,
+            highest + 1,
             0,
             last.position if last else position.last,
             last.sequence if last else position.sequence,

@@ -13,8 +13,9 @@ that starts here finds itself the only voter of its shard. Whatever catches up, 
 the log sees the fork and the change where they happened. HAKeeper then brings the other voters.
 
 - INV-RECOVER-3: the new replica has an id and a directory that nobody ever had, and every other id
-  that the membership names is removed in it. So a replica of the old membership is heard by none of
-  the new one, and has no vote there.
+  that the membership names is removed in it. Evidence may be used twice, because what was made of
+  it is lost, too; so the id has the time of day in it, and is above that of the first time. So a
+  replica of the old membership is heard by none of the new one, and has no vote there.
 - INV-RECOVER-4: until everything is durable the directory has no identity file, and no store
   starts on it. It gets that file by a rename, the last step. A run that was cut short is begun
   anew, in the same place.
@@ -36,6 +37,7 @@ from typing import Final
 from logservice_wire.errors import InvalidArgument
 
 from logservice.bounds import RECOVER_BATCH_BYTES, RECOVERED_REPLICA_STEP
+from logservice.clock import SystemClock
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, Transition, encode_change
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import NO_PROPOSAL, encode_command
@@ -93,7 +95,9 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to, and in whose name. `draw_bytes`: random bytes; `draw`: an incarnation."""
+    """Where to, and in whose name. `draw_bytes`: random bytes; `draw`: an incarnation; `now_s`: the
+    time of day.
+    """
 
     path: str
     store: StoreId
@@ -101,6 +105,7 @@ class Target:
     options: LogDbOptions = field(default_factory=LogDbOptions)
     draw_bytes: Callable[[int], bytes] = secrets.token_bytes
     draw: Callable[[], int] = lambda: secrets.randbits(63) | 1
+    now_s: Callable[[], int] = lambda: SystemClock().wall_us() // 1_000_000
 
 
 def refusal(choice: Choice) -> str:
@@ -220,7 +225,7 @@ class _Writer:
         self._progress = progress
         self._term = Term(choice.term + 1)
         self.shard = choice.shard
-        self.replica = _new_replica(choice)
+        self.replica = _new_replica(choice, target.now_s())
 
     def log(self) -> Rebuilt:
         """Rebuild a log."""
@@ -361,14 +366,16 @@ class _Writer:
         yield alone, membership_after(membership, alone)
 
 
-def _new_replica(choice: Choice) -> ReplicaId:
-    """An id that nobody has, nor was given while the evidence grew old (INV-RECOVER-3)."""
+def _new_replica(choice: Choice, now_s: int) -> ReplicaId:
+    """An id that nobody has, nor was given while the evidence grew old, nor by an earlier recovery
+    from it (INV-RECOVER-3).
+    """
     known = {one.replica for one in choice.found}
     for one in choice.found:
         members = one.membership
         known.update(members.removed, (member.replica_id for member in members.members))
         known.update(members.voters, members.outgoing, members.learners, members.learners_next)
-    return ReplicaId(max(known) + RECOVERED_REPLICA_STEP)
+    return ReplicaId(max(known) + RECOVERED_REPLICA_STEP + now_s)
 
 
 def _row(one: Rebuilt) -> dict[str, object]:

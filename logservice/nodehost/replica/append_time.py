@@ -8,6 +8,10 @@ may not be applied yet. A leader stamps nothing before its term's first entry is
 (`intake`), so what earlier leaders stamped is in the state machine by then. The state machine
 refuses what does not grow (INV-TIME-1 of `rsm.state`).
 
+A stamp counts while its entry is in the leader's log. What the core did not take, and the tail of
+an older term of this leader, may be in no log; above APPEND_TIME_US_MAX, where a log has no time to
+leave out, every later entry would be refused for it.
+
 INV-TIME-2: a leader's stamps grow strictly, whatever its clock does, over leader changes, restarts
 and snapshots.
 
@@ -32,18 +36,27 @@ _SINCE: Final = 2
 class AppendTime:
     """The stamps of one log's leader."""
 
-    __slots__ = ("_clock", "_last_us", "_rsm", "_version")
+    __slots__ = ("_clock", "_rsm", "_version", "newest_us")
 
     def __init__(self, rsm: LogRsm, clock: Clock, version: KnownVersion) -> None:
         self._rsm = rsm
         self._clock = clock
         self._version = version
-        self._last_us = 0
+        self.newest_us = 0
+        """The newest stamp of an entry that this leader has proposed in its term; 0 without one."""
+
+    def begin_term(self) -> None:
+        """The term's first entry is applied, and nothing is proposed in the term."""
+        self.newest_us = 0
+
+    def take_back(self, newest_us: int) -> None:
+        """What was stamped since `newest_us` was the newest did not get into the log."""
+        self.newest_us = newest_us
 
     def stamp(self) -> int:
         """The append time of the next block entry, in microseconds since 1970; 0 for none."""
-        last_us = max(self._rsm.state.append_time_us, self._last_us)
+        last_us = max(self._rsm.state.append_time_us, self.newest_us)
         if not last_us and self._version.value < _SINCE:
             return 0
-        self._last_us = max(min(self._clock.wall_us(), APPEND_TIME_US_MAX), last_us + 1)
-        return self._last_us
+        self.newest_us = max(min(self._clock.wall_us(), APPEND_TIME_US_MAX), last_us + 1)
+        return self.newest_us

@@ -53,6 +53,7 @@ from logservice.envelope import (
 )
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId
 from logservice.invariants import InvariantViolation, invariant
+from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.pace import Pace
 from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.outcome import Applied
@@ -97,8 +98,8 @@ class Waiting:
 
 
 class Intake:
-    """See the module's text. `origin` makes proposal ids unique over restarts. `stamp` gives the
-    append time of an entry with blocks (`append_time`).
+    """See the module's text. `origin` makes proposal ids unique over restarts. `times` stamps the
+    entries with blocks; a shard without blocks has neither that nor `admission`.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Intake:
         admission: Admission | None,
         book: PendingBook,
         pace: Pace,
-        stamp: Callable[[], int],
+        times: AppendTime | None,
         *,
         origin: int,
         count_max: int,
@@ -118,7 +119,7 @@ class Intake:
         self._admission = admission
         self._book = book
         self._pace = pace
-        self._stamp = stamp
+        self._times = times
         self.paced = False
         """Whether appends wait for the limits of the log."""
         self.turn_over = False
@@ -219,10 +220,12 @@ class Intake:
         if self._admission is not None and now.term != self._admission_term:
             # What admission remembers of an older term's tail may have been cut since.
             self._admission.reset()
+            if self._times is not None:
+                self._times.begin_term()
             self._admission_term = now.term
             for item in self.waiting:
                 item.park_until = 0
-        batch = _Batch(now.next_lsn, now.last_index, self._stamp)
+        batch = _Batch(now.next_lsn, now.last_index, self._times)
         parked: list[Waiting] = []
         kept: list[Waiting] = []
         self.paced, limited = False, self._pace.limited
@@ -423,6 +426,7 @@ class Intake:
             # callers get BUSY, which means definitely not applied.
             if self._admission is not None:
                 self._admission.dropped(self._raft.last_index)
+            batch.take_back_times()
             for items in batch.items:
                 for pending in items:
                     pending.fail(Busy("the leader cannot take proposals now", retry_after_ms=50))
@@ -450,10 +454,11 @@ def _over_limit(wait_s: float) -> Busy:
 class _Batch:
     """Entries being put together in one drain."""
 
-    def __init__(self, next_lsn: Lsn, last_index: Index, stamp: Callable[[], int]) -> None:
+    def __init__(self, next_lsn: Lsn, last_index: Index, times: AppendTime | None) -> None:
         self.next_lsn = next_lsn
         self._last_index = last_index
-        self._stamp = stamp
+        self._times = times
+        self._stamped_us = times.newest_us if times is not None else 0
         self.proposals: list[Proposal] = []
         self.items: list[list[Pending]] = []
         self.first_lsns: list[Lsn] = []
@@ -481,9 +486,14 @@ class _Batch:
     def close_entry(self) -> None:
         if not self._blocks:
             return
-        payload = encode_blocks(self._blocks, self._stamp())
+        payload = encode_blocks(self._blocks, self._times.stamp() if self._times is not None else 0)
         self.proposals.append(Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, payload))
         self.items.append(self._pendings)
         self.first_lsns.append(self._entry_lsn)
         self._entry_lsn = self.next_lsn
         self._blocks, self._pendings, self._bytes = [], [], 0
+
+    def take_back_times(self) -> None:
+        """Nothing of it got into the log."""
+        if self._times is not None:
+            self._times.take_back(self._stamped_us)

@@ -266,9 +266,9 @@ class Replica:
             self.admission,
             self.book,
             self.pace,
-            AppendTime(self.log_rsm, host.clock, host.cluster_version).stamp
+            AppendTime(self.log_rsm, host.clock, host.cluster_version)
             if self.log_rsm is not None
-            else lambda: 0,
+            else None,
             origin=origin,
             count_max=self._options.pending_proposals_max,
             bytes_max=self._options.pending_proposal_bytes_max,

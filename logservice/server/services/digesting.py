@@ -61,14 +61,16 @@ async def digest(
             await _feed(store, shard, digester, goal)
     finally:
         taken.give_back()
+    # What lies behind the last whole piece is fed again by the next call.
+    records, gap_lsns, value_bytes = digester.chain_counts
     return log_pb2.DigestResponse(
         position=store.position(shard),
         digest=digester.digest() if digester.done else b"",
         at_lsn=digester.chain_lsn,
         chain=digester.chain,
-        records=digester.records,
-        gap_lsns=digester.gap_lsns,
-        value_bytes=digester.value_bytes,
+        records=records,
+        gap_lsns=gap_lsns,
+        value_bytes=value_bytes,
     )
 
 

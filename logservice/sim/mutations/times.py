@@ -42,7 +42,7 @@ def _stamp_is_the_clock_alone() -> None:
 def _stamp_forgets_the_uncommitted_tail() -> None:
     def mutate(original: Any) -> Any:
         def stamp(self: AppendTime) -> int:
-            self._last_us = 0
+            self.newest_us = 0
             return int(original(self))
 
         return stamp
