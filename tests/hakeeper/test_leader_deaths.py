@@ -18,6 +18,7 @@ The Close of a log is no verb of HAKeeper's: it is an entry of the log itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final
 
@@ -253,9 +254,9 @@ def was_no_operator(outcome: Outcome) -> bool:
     return isinstance(outcome, Rejected) and outcome.metadata.get("field") == "operator_id"
 
 
-def play(case: Case, dies_at: int = 0, *, dies_after: bool = False) -> Mortal:
+def play(case: Case, made: Mortal, dies_at: int = 0, *, dies_after: bool = False) -> Mortal:
     """Play the verbs, and let the leader die at that entry; the model when all is at rest again."""
-    model = case.made()
+    model = deepcopy(made)
     asked = case.asks(model)
     model.watch(dies_at, dies_after=dies_after)
     for verb in asked:
@@ -561,12 +562,13 @@ CASES: Final = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_verb_ends_as_it_says_once_whenever_the_leader_dies(case: Case) -> None:
-    undisturbed = play(case)
+    made = case.made()
+    undisturbed = play(case, made)
     wanted = summary(undisturbed)
     assert undisturbed.steps[0] == 1, "the verb changed nothing"
     for step in undisturbed.steps:
         for dies_after in (False, True):
             where = f"step {step}, {'after' if dies_after else 'before'}"
-            model = play(case, step, dies_after=dies_after)
+            model = play(case, made, step, dies_after=dies_after)
             assert model.deaths == 1, where
             assert summary(model) == wanted, where
