@@ -12,6 +12,7 @@ NIGHTLY_SEEDS ?= 10000
 LEDGER ?= artifacts/sim-ledger.jsonl
 LEDGERS ?= $(LEDGER)
 STATES ?= 200000
+RANDOM_STATES ?= 20000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 HOSTILE_SECONDS ?= 3600
@@ -21,7 +22,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -121,6 +122,9 @@ mutants: .venv ## seeded bugs that the simulator must find
 nightly-sim: .venv ## thousands of short seeds; goes on where its ledger ends
 	$(BIN)/python -m logservice.sim --short --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
 	    --ledger $(LEDGER) $(SIM_FLAGS)
+
+random-states: .venv ## HAKeeper's rules on many random states: RANDOM_STATES=20000
+	LOGSERVICE_RANDOM_STATES=$(RANDOM_STATES) $(BIN)/python -m pytest -n 0 tests/hakeeper
 
 crash: .venv strace ## every disk that a crash can leave behind; I/O that fails; rot
 	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)

@@ -642,6 +642,8 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
 
     @typed
     async def AllocateIds(self, request: hakeeper_pb2.AllocateIdsRequest, context: Any) -> Any:
+        if not self.cluster.hakeeper_ready:
+            raise NotReady("no leader")
         requests, ids = self.cluster.id_requests, self.cluster.ids
         fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
         if request.request_id not in requests:

@@ -326,6 +326,28 @@ async def test_ids_whose_answer_was_lost_are_the_same_ids(
     assert await client.hakeeper.allocate_ids(1) == range(4, 5)
 
 
+async def test_who_gives_up_disturbs_nobody_else_who_asks_the_same_client_for_ids(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    """One caller's time-out has closed a client for all who shared it, and those who waited for
+    the next range of ids came through one by one.
+    """
+    cluster.hakeeper_ready = False
+    hasty = client.hakeeper.allocate_ids(1, timeout=0.1)
+    patient = [asyncio.create_task(client.hakeeper.allocate_ids(3)) for _ in range(50)]
+    with pytest.raises(LogServiceError):
+        await hasty
+    gone = asyncio.create_task(client.hakeeper.allocate_ids(1))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert not any(task.done() for task in patient)
+    cluster.hakeeper_ready = True
+    ranges = await asyncio.gather(*patient)
+    given = [one for found in ranges for one in found]
+    assert len(set(given)) == len(given) == 150
+    assert await client.shard(1).append(b"a") == 1
+
+
 async def test_follow_survives_its_replica(client: LogClient, cluster: FakeCluster) -> None:
     shard = client.shard(1)
     await shard.append(b"0")

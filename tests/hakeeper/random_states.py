@@ -2,7 +2,7 @@
 happen in them either.
 
 `STATES` is how many of them each test of a rule looks at. A campaign looks at more:
-`LOGSERVICE_RANDOM_STATES=20000 python -m pytest tests/hakeeper`.
+`make random-states RANDOM_STATES=20000`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from logservice.hakeeper.wishes import impact
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.versions import KNOWN
-from tests.hakeeper.campaign import cases
+from tests.hakeeper.campaign import cases, histories
 from tests.hakeeper.model import Model, expiry, rejected
 from tests.hakeeper.random_states import random_state
 from tests.hakeeper.test_safety import judge, judge_operators
@@ -517,7 +517,7 @@ def test_no_random_state_with_learners_leads_to_a_dangerous_command() -> None:
     assert kinds["ChangeMembership"] > 100, kinds
 
 
-@pytest.mark.parametrize("seed", cases(12))
+@pytest.mark.parametrize("seed", histories(12))
 def test_learners_come_to_rest_whatever_was_asked_and_lost(seed: int) -> None:
     """A fixed point in a bounded number of rounds, from random policies, losses and drains."""
     dice = random.Random(seed)

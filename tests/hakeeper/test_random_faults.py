@@ -15,9 +15,10 @@ import pytest
 
 from logservice.hakeeper.commands import proposals
 from logservice.ids import ShardId
+from tests.hakeeper.campaign import histories
 from tests.hakeeper.model import Model, Store
 
-SEEDS = 40
+SEEDS = histories(40)
 ROUNDS = 25
 
 
@@ -81,7 +82,7 @@ def shard_is_whole(model: Model, shard: ShardId) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_faults_never_lower_tolerance_and_heal(seed: int) -> None:
     dice = random.Random(seed)
     model = Model(dice.choice([3, 4, 5, 6]), timeout=dice.choice([40, 100]))

@@ -31,7 +31,7 @@ from logservice.hakeeper.state import Cause, Repair
 from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
 from logservice.outcome import Applied
 from logservice.versions import FIRST, KNOWN, NEWEST
-from tests.hakeeper.campaign import cases
+from tests.hakeeper.campaign import histories
 from tests.hakeeper.model import HEARTBEAT_TICKS, Model, expiry
 
 
@@ -278,7 +278,7 @@ def test_inv_hk_stranded_a_voter_that_applies_is_not_taken_from_a_stuck_majority
     model.run_until(lambda: leader not in homes(model) and model.healthy(), 300)
 
 
-@pytest.mark.parametrize("seed", cases(6))
+@pytest.mark.parametrize("seed", histories(6))
 def test_inv_hk_stuck_under_random_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model asserts G8 at each change. At the end nothing is stuck, and all is whole."""
     monkeypatch.setattr(bounds, "HAKEEPER_STUCK_TICKS", 30)

@@ -27,7 +27,7 @@ from logservice.ids import Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied, Rejected
 from logservice.versions import KNOWN, ONLY_FIRST
-from tests.hakeeper.campaign import cases
+from tests.hakeeper.campaign import histories
 from tests.hakeeper.model import Model, expiry, rejected
 from tests.hakeeper.test_learners import at_rest, settle, why
 
@@ -278,7 +278,7 @@ def test_of_too_many_voters_one_of_the_kind_goes_that_there_are_too_many_of(kind
     assert (gone in witnesses) is (kind == "witness")
 
 
-@pytest.mark.parametrize("seed", cases(12))
+@pytest.mark.parametrize("seed", histories(12))
 def test_it_comes_to_rest_with_its_witnesses_whatever_was_lost(seed: int) -> None:
     """A fixed point in a bounded number of rounds, from random losses, drains and moves."""
     dice = random.Random(seed)

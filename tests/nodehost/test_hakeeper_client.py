@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from logservice_wire.errors import (
@@ -19,6 +20,7 @@ from logservice_wire.errors import (
 )
 from msgspec.structs import replace
 
+from logservice import bounds
 from logservice.hakeeper.answers import queries
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.phase import Phase
@@ -212,6 +214,20 @@ async def test_busy_and_not_ready_are_tried_again_until_the_deadline() -> None:
     cluster.hosts["s1"].propose_failures = [Busy(), NotReady(), Busy()]
     cluster.hosts["s2"].up = False
     assert await cluster.clients["s1"].allocate_ids("k", 1, "", 30.0) == 1
+
+
+async def test_without_a_leader_there_is_a_pause_between_two_rounds() -> None:
+    """Stores that proposed as fast as they were refused have kept a shard from electing one."""
+    cluster = Cluster()
+    for host in cluster.hosts.values():
+        host.propose_failures = [NotReady("no leader")] * 10_000
+    began = time.monotonic()
+    with pytest.raises(NotReady):
+        await cluster.clients["s3"].allocate_ids("k", 1, "", 0.5)
+    rounds = 1 + (time.monotonic() - began) / bounds.HAKEEPER_RETRY_S
+    asked = [target for target, _ in cluster.network.requests]
+    assert 2 <= asked.count("s1") <= rounds + 1
+    assert 2 <= asked.count("s2") <= rounds + 1
 
 
 async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:

@@ -263,6 +263,18 @@ def test_changes_that_make_no_sense_are_refused_alike_everywhere() -> None:
     assert outcome_reason(cluster, ConfigChange((witness,))) is ChangeReason.WITNESS
 
 
+def test_the_last_voter_is_removed_by_nobody() -> None:
+    """To remove the last peer has ended processes: the list of peers was empty then."""
+    cluster = Cluster(1)
+    leader = cluster.elect(1)
+    for steps in ([remove(1)], [add_learner(1)], [remove(1), add_learner(2)]):
+        assert outcome_reason(cluster, change(*steps)) is ChangeReason.NO_VOTERS_LEFT
+    leader.propose([block(b"a")])
+    cluster.settle()
+    assert cluster.committed_payloads() == [b"a"]
+    assert leader.membership.voters == (1,)
+
+
 def at(replica: int, store: str, incarnation: int, kind: ChangeKind) -> ConfigChange:
     step = ChangeStep(kind, ReplicaId(replica), StoreId(store), Incarnation(incarnation))
     return ConfigChange((step,))

@@ -91,6 +91,33 @@ def test_restart_from_a_snapshot_keeps_membership_and_position() -> None:
     assert replica.raft.next_lsn == 4
 
 
+def test_an_installed_snapshot_brings_the_epoch_that_the_log_gave_its_membership() -> None:
+    """An imported snapshot has named an epoch that no change of the log had; every change after it
+    was refused as stale by those who had applied the log.
+    """
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    leader.propose_change(change(add_learner(4)))
+    cluster.settle()
+    epoch = leader.membership.change_epoch
+    leader.propose([block(b"a", 3)])
+    cluster.settle()
+    cluster.compact(1)
+    cluster.heal()
+    cluster.tick(5)
+    installed = cluster.replicas[3].storage.snapshot()
+    assert installed is not None
+    assert installed.index > epoch
+    assert cluster[3].membership == cluster[2].membership == leader.membership
+    assert cluster[3].membership.change_epoch == epoch
+    assert cluster.restart(3).raft.membership.change_epoch == epoch
+    cluster.tick(5)
+    leader.propose_change(change(add_learner(5), epoch=epoch))
+    cluster.settle()
+    assert [cluster[number].membership.learners for number in (1, 2, 3)] == [(4, 5)] * 3
+
+
 def test_a_snapshot_of_the_past_is_answered_with_the_commit_index() -> None:
     cluster = Cluster(3)
     leader = cluster.elect(1)

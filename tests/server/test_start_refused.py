@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import shutil
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +142,28 @@ async def test_a_port_in_use(tmp_path: Path, taken_port: int, which: str) -> Non
     error = await refused(configured(tmp_path / "data", **{which: taken_port}))  # type: ignore[arg-type]
     assert str(taken_port) in str(error)
     await run_once(configured(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("which", ["client", "peer"])
+async def test_a_start_that_failed_leaves_nothing_running_and_nothing_open(
+    tmp_path: Path, taken_port: int, which: str
+) -> None:
+    threads = {thread.name for thread in threading.enumerate()}
+    for _ in range(2):
+        await refused(configured(tmp_path / "data", **{which: taken_port}))  # type: ignore[arg-type]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert not open_below(tmp_path)
+    left = {thread.name for thread in threading.enumerate()} - threads
+    assert not [name for name in left if "grpc" not in name.lower()]
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files of this process in that directory."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(descriptor))
+    return [name for name in found if name.startswith(str(directory))]
 
 
 async def test_every_address_needs_one_to_advertise(tmp_path: Path) -> None:

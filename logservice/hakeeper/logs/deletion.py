@@ -37,7 +37,7 @@ from logservice.hakeeper.marks import mark, unmark
 from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores import tn_shards
 from logservice.hakeeper.stores.health import silent
-from logservice.hakeeper.stores.holdings import touch
+from logservice.hakeeper.stores.holdings import holdings, touch
 from logservice.hakeeper.tombstones import bury, has_room, is_deleted
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.outcome import Applied, Outcome, Rejected
@@ -75,7 +75,7 @@ def apply_delete(state: State, proposal: DeleteShard) -> Outcome:
 
 def sweep(state: State) -> None:
     """Let go of the deleted logs that no live store has any more."""
-    going = sorted(one.shard for one in state.shards.values() if one.deleting_tick)
+    going = sorted(holdings(state).ending)
     if not going:
         return
     kept: set[ShardId] = set()

@@ -21,7 +21,7 @@ INV-HK-LOOKS: a pass looks at no more shards, and chooses no more stores, than t
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from logservice import bounds
 from logservice.hakeeper.repair import drain, learners, standstill
@@ -102,6 +102,11 @@ def _note(state: State, said: dict[ShardId, list[str]]) -> None:
         else:
             state.noted.pop(shard_id, None)
     if state.noted:
-        restless = set(holdings(state).restless(state))
-        for shard_id in [one for one in state.noted if one not in restless]:
+        restless = holdings(state).restless(state)
+        for shard_id in [one for one in state.noted if not _has(restless, one)]:
             del state.noted[shard_id]
+
+
+def _has(restless: list[ShardId], one: ShardId) -> bool:
+    at = bisect_left(restless, one)
+    return at < len(restless) and restless[at] == one

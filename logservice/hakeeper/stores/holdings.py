@@ -26,6 +26,7 @@ INV-HK-HOLDINGS: what is kept is what would be built from the state.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -47,6 +48,9 @@ _NAME = "holdings"
 _SLICE = 256
 """Shards that are counted at a stretch, about 4 ms."""
 
+_FEW = 1000
+"""With more shards touched, to sort all restless ones anew is cheaper than to place each."""
+
 
 class Holdings:
     """What follows one state. `on`: the shards with a member on a store. `load`, `load_of`: the
@@ -54,7 +58,8 @@ class Holdings:
     `homing`: with a zone for it, `apart`: whose zone rule is hard, `limited`: with limits.
     `uneasy`: those that are restless of themselves or for a member, whatever their stores do.
     `turns`: the shards by their `turn`. `led`: the shards that a store says to lead. `replaying`:
-    the services that replay a shard. `lagging`: services that have stopped to replay one.
+    the services that replay a shard. `lagging`: services that have stopped to replay one. `ending`:
+    deleted logs of which a store may have a replica.
     """
 
     def __init__(self) -> None:
@@ -72,8 +77,13 @@ class Holdings:
         self.led: dict[StoreId, set[ShardId]] = {}
         self.replaying: dict[ShardId, set[str]] = {}
         self.lagging: set[str] = set()
+        self.ending: set[ShardId] = set()
         self._members: dict[ShardId, tuple[Member, ...]] = {}
         self._sorted: list[ShardId] | None = None
+        """The restless shards as they were when that was asked last; it is never changed in place,
+        because who asked may still look at it."""
+        self._touched: set[ShardId] = set()
+        """What may have become restless since then, or have ceased to be."""
         self._away: frozenset[StoreId] = frozenset()
 
     def count(self, state: State) -> Iterator[None]:
@@ -129,7 +139,8 @@ class Holdings:
         _keep(self.apart, shard_id, hard)
         limits = shard.policy.limits if shard is not None and not shard.deleting_tick else UNLIMITED
         _keep(self.limited, shard_id, limits != UNLIMITED)
-        self._sorted = None
+        _keep(self.ending, shard_id, shard is not None and bool(shard.deleting_tick))
+        self._touched.add(shard_id)
 
     def touch_service(self, service: ServiceState, before: Collection[ShardId]) -> None:
         """The service replays other logs now than those, or has stopped or gone on."""
@@ -172,12 +183,23 @@ class Holdings:
             for store in state.stores.values()
             if store.mode is StoreMode.DRAINING or silent(state, store.last_tick)
         )
-        if self._sorted is None or away != self._away:
+        if self._sorted is None or away != self._away or len(self._touched) > _FEW:
             found = self.uneasy | self.strays.keys()
             for name in away:
                 found |= self.on.get(name, set())
             self._sorted, self._away = sorted(found), away
+        elif self._touched:
+            # To find and sort them all takes 2 ms in each tick while a zone is repaired.
+            self._sorted = self._sorted.copy()
+            for shard_id in self._touched:
+                _place(self._sorted, shard_id, self._is_restless(shard_id))
+        self._touched.clear()
         return self._sorted
+
+    def _is_restless(self, shard_id: ShardId) -> bool:
+        if shard_id in self.uneasy or shard_id in self.strays:
+            return True
+        return any(one.store_id in self._away for one in self._members.get(shard_id, ()))
 
     def _lead(self, store: StoreState | None, name: StoreId, shard: ShardId) -> None:
         report = store.replicas.get(shard) if store is not None else None
@@ -306,6 +328,17 @@ def _copied(known: Any) -> Any:
 
 def _keep(among: set[KeyT], one: KeyT, wanted: bool) -> None:
     (among.add if wanted else among.discard)(one)
+
+
+def _place(among: list[ShardId], one: ShardId, wanted: bool) -> None:
+    """Let `one` be in the sorted list, or not."""
+    at = bisect_left(among, one)
+    if (at < len(among) and among[at] == one) is wanted:
+        return
+    if wanted:
+        among.insert(at, one)
+    else:
+        del among[at]
 
 
 def _plain(state: State, shard: ShardState, member: Member) -> bool:
