@@ -337,6 +337,13 @@ class Raft:
         """What this replica's disk takes from now on (see `tracker.room`)."""
         self._state.set_room(room_bytes, closed)
 
+    def refused_for_own_room(self, size: int) -> None:
+        """A block of `size` bytes was refused that the disks of a quorum take, and this leader's
+        does not (INV-ROOM-3).
+        """
+        s = self._state
+        s.refused_bytes = max(s.refused_bytes, size)
+
     def forget_leader(self) -> None:
         """The leader is known to be gone: vote for others before the election timeout.
 

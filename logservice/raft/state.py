@@ -87,6 +87,7 @@ class State:
         "randomized_timeout",
         "read_states",
         "reads",
+        "refused_bytes",
         "role",
         "room",
         "term",
@@ -142,6 +143,8 @@ class State:
         self.lease_from = -1
         self.lease_void = False
         self.room: int = ROOM_MAX
+        self.refused_bytes: int = 0
+        """The largest block since the newest heartbeat that only the own disk had no room for."""
         self.closed = False
         self.quiesced = False
         self.idle_ticks = 0
@@ -228,6 +231,7 @@ class State:
         self.heartbeat_elapsed = 0
         self.draw_timeout()
         self.transferee = NO_REPLICA
+        self.refused_bytes = 0
         tracker = self.tracker
         tracker.votes = {}
         last = self.log.last_index

@@ -61,6 +61,8 @@ class Store:
         self.parts: StoreParts | None = None
         self.address = ""
         self.sealed_at_bytes = SEGMENT_BYTES
+        self.options: LogDbOptions | None = None
+        """Of log storage, in place of `sealed_at_bytes`."""
         self.more: dict[str, Any] = {}
         """The other arguments of `assemble`."""
         self.fatal: list[BaseException] = []
@@ -88,7 +90,7 @@ class Store:
             on_fatal=self.fatal.append,
             rng=self.random,
             disk=lambda _: DiskSeams.on_files(self.vfs),
-            logdb=LogDbOptions(segment_bytes=self.sealed_at_bytes, ballast_bytes=0),
+            logdb=self.options or LogDbOptions(segment_bytes=self.sealed_at_bytes, ballast_bytes=0),
             state_machines=machines,
             **self.more,
         )

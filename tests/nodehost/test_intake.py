@@ -66,6 +66,10 @@ class Core:
         self.role = Role.LEADER
         self.failure: Exception | None = None
         self.woken = 0
+        self.refused: list[int] = []
+
+    def refused_for_own_room(self, size: int) -> None:
+        self.refused.append(size)
 
     def wake(self) -> None:
         self.woken += 1
@@ -305,12 +309,16 @@ async def test_a_block_waits_for_room_and_a_larger_one_than_the_room_is_refused(
     assert error.number("room_bytes") == 100
 
 
-async def test_a_leader_whose_own_disk_alone_is_full_is_busy() -> None:
+@pytest.mark.parametrize("room", [0, 100])
+async def test_a_leader_whose_own_disk_alone_is_too_full_is_busy_and_hands_over(room: int) -> None:
+    """INV-ROOM-3."""
     bench = Bench()
-    bench.core.block_room = 0
+    bench.core.block_room = room
     refused = bench.add()
     bench.drain()
     assert isinstance(refused.exception(), Busy)
+    assert len(bench.core.refused) == 1
+    assert bench.core.refused[0] > 100
 
 
 def disk_full(future: asyncio.Future[Applied]) -> bool:

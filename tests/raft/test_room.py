@@ -88,6 +88,32 @@ def test_a_leader_with_a_full_disk_hands_over_to_one_with_room() -> None:
     assert cluster[leader].block_room > 0
 
 
+def test_a_leader_whose_disk_alone_is_too_full_for_a_block_hands_over() -> None:
+    """INV-ROOM-3: else the block is refused for as long as somebody sends it."""
+    cluster = led()
+    say(cluster, {1: 100, 2: 200, 3: 400})
+    cluster.tick(4 * cluster.election_ticks)
+    assert cluster.role(1) is Role.LEADER, "nobody sent anything larger"
+    cluster[1].refused_for_own_room(200)
+    cluster.tick(4)
+    assert cluster.role(1) is Role.FOLLOWER
+    (leader,) = [number for number in (2, 3) if cluster.role(number) is Role.LEADER]
+    cluster.tick(2)
+    assert cluster[leader].block_room == 200
+
+
+def test_a_block_that_no_quorum_takes_moves_nobody() -> None:
+    cluster = led()
+    say(cluster, {1: 100, 2: 100, 3: 400})
+    term = cluster[1].term
+    cluster[1].refused_for_own_room(200)
+    cluster.tick(4)
+    say(cluster, {2: 400})
+    cluster.tick(4 * cluster.election_ticks)
+    assert cluster.role(1) is Role.LEADER, "what was refused is forgotten with the next heartbeat"
+    assert cluster[1].term == term
+
+
 def test_a_full_leader_stays_while_nobody_with_room_keeps_up() -> None:
     cluster = led()
     for number in (2, 3):

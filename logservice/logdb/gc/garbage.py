@@ -15,6 +15,10 @@ meant to free space now. So a removal pays for copies by itself: LOGDB_REWRITE_F
 each byte that it took, in the segment that it took it from (INV-GC-REMOVED). What removals took is
 counted in memory. After a start only the live ratios count for what was removed before it.
 
+- INV-GC-SPACE: after a collection that could copy all that it wanted, a sealed segment stays only
+  if its live bytes are above its live ratio, or somebody reads it, or a faulty replica has entries
+  in it. So sealed segments take at most ``1 / LOGDB_REWRITE_LIVE_RATIO`` times what lives in them.
+  What groups left unused at their ends counts like garbage.
 - INV-GC-REMOVED: above the live ratios a segment is emptied only if at most so many bytes live in
   it for each byte that removals of replicas took out of it.
 """

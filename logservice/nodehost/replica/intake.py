@@ -401,8 +401,11 @@ class Intake:
         self._raft.wake()
         quorum = self._raft.quorum_room
         if size <= quorum:
-            # Only this leader's own disk is full: it hands over to one that has room.
-            return Busy("the leader's disk is full, another one takes over", retry_after_ms=100)
+            # Only this leader's own disk has no room: it hands over to one that has (INV-ROOM-3).
+            self._raft.refused_for_own_room(size)
+            return Busy(
+                "the leader's disk has no room for this, another one takes over", retry_after_ms=100
+            )
         if quorum:
             return DiskFull(
                 f"the disks of the shard's majority have room for blocks of {quorum} bytes: append "

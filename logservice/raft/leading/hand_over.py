@@ -4,7 +4,8 @@ This file alone chooses the next leader (`successor`). Leadership is handed over
 
 - to a replica that somebody named: an operator, or HAKeeper (`transfer`);
 - to the successor when the leader's store stops (`Raft.successor`, then `transfer`);
-- when the leader's disk is full and a quorum has room (`leave_full_disk`);
+- when the leader's disk is full and a quorum has room, or has no room for a block that the disks of
+  a quorum take (`leave_full_disk`);
 - when the leader's disk has made nothing durable for an election timeout (`step_aside`, called by
   `replication`);
 - when the leader has applied its own removal, as follows.
@@ -104,15 +105,20 @@ def step_aside(s: State) -> None:
 
 
 def leave_full_disk(s: State) -> None:
-    """Transfer away from a full disk, if a quorum has room and a member of it is up to date."""
-    if s.room or s.transferee != NO_REPLICA or not s.tracker.room():
+    """Transfer away from a full disk, or one that is too full for what came since the newest
+    heartbeat, if a quorum has room for that and a member of it is up to date (INV-ROOM-3).
+    """
+    quorum = s.tracker.room()
+    wanted = s.refused_bytes if 0 < s.refused_bytes <= quorum else 1
+    s.refused_bytes = 0
+    if s.room >= wanted or s.transferee != NO_REPLICA or not quorum:
         return
     committed = s.log.committed
     target = successor(
         s,
         lambda progress: (
             active(progress)
-            and progress.room > 0
+            and progress.room >= wanted
             and progress.state is ProgressState.REPLICATE
             and progress.match >= committed
         ),

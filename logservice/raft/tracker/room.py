@@ -26,8 +26,10 @@ nothing because of a disk that nobody has told it about. A member that was not h
 election timeout counts as having none: else the appends that a dead disk cannot take would fill
 the others' reserves.
 
-A leader whose own disk is full while a quorum has room hands leadership to a member with room
-(`leading.hand_over`).
+- INV-ROOM-3: a leader never stays where only its own disk refuses a block. It hands leadership to a
+  member that has room for what was refused (`leading.hand_over`), also when its own disk is not
+  full, and merely promises less than the block: where many replicas share a disk, a promise is
+  small long before the disk is full.
 """
 
 from __future__ import annotations
