@@ -48,7 +48,9 @@ def test_every_kind_of_form_takes_the_values_under_its_own_names() -> None:
         assert copied(Row, SOURCE, given="g") == Row(3, "g", 1)
         assert copied(One, SOURCE) == One(1)
         assert copied(One, SOURCE, first=8) == One(8)
-    position = copied(log_pb2.LogPosition, SOURCE, leader_store="s", leader_address="")
+    position = copied(
+        log_pb2.LogPosition, SOURCE, leader_store="s", leader_address="", lineage=None
+    )
     assert (position.first_lsn, position.applied_lsn, position.leader_store) == (4, 5, "s")
 
 

@@ -122,9 +122,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl cluster repair-off store-3 --for 1h --reason 'a new board'",
     ),
     "logctl cluster repair-on": ("logctl cluster repair-on store-3",),
-    "logctl shard adopt": (
-        "logctl shard adopt data/RECOVERED --i-know-records-may-be-lost ann",
-    ),
+    "logctl shard adopt": ("logctl shard adopt data/RECOVERED --i-know-records-may-be-lost ann",),
     "logctl shard move": ("logctl shard move 7 store-1 store-4 --wait 1h",),
     "logctl shard add-replica": ("logctl shard add-replica 7 store-4",),
     "logctl shard remove-replica": ("logctl shard remove-replica 7 store-1",),
