@@ -23,6 +23,10 @@ SESSION_EXPIRED, never as a repetition, and is never applied a second time.
 INV-LINEAGE-4: a timestamp that an earlier lineage gave out is not given out again, as long as the
 lost entries gave out fewer than TIMESTAMP_STEP.
 
+INV-LINEAGE-2 and 4 speak of a lineage and those that it continues. Two that were made of the same
+evidence, one after the other, know nothing of each other: they grant the same epochs and give out
+the same timestamps. Only their ids tell them apart.
+
 References: docs/operations/lost-quorum.md; PostgreSQL's timelines.
 """
 

@@ -213,7 +213,6 @@ def recover(
         damages.append(Damage(scans[0].segment, SEGMENT_HEADER_BYTES, "no group of it verifies"))
     if base is not None and damages and _contradicts(kept, position):
         raise CheckpointUnusable("the segments do not continue it")
-    next_sequence = position.next_write_sequence
     runs: dict[Key, list[RecordRun]] = {}
     damaged: dict[Key, list[DamagedRun]] = {}
     for group in kept:
@@ -226,14 +225,6 @@ def recover(
                 damages.append(Damage(bad.segment, bad.offset, what, harmless=True))
             elif bad.row.write_sequence >= position.next_write_sequence:
                 damaged.setdefault((bad.row.shard, bad.row.replica), []).append(bad)
-    for scan in scans:
-        for group in scan.groups():
-            for run in group.runs:
-                entries = len(run.columns) if run.columns is not None else 0
-                top = run.write_sequence + len(run.metas) + entries
-                next_sequence = max(next_sequence, top)
-            for bad in group.damaged:
-                next_sequence = max(next_sequence, bad.row.write_sequence + bad.row.record_count)
     for key in runs.keys() | damaged.keys():
         state = states.setdefault(key, ReplicaState(*key))
         known = state.fault
@@ -254,13 +245,27 @@ def recover(
             0,
             last.position if last else position.last,
             last.sequence if last else position.sequence,
-            next_sequence,
+            _next_write_sequence(scans, position),
         ),
         report,
         *_leftovers(scans, kept, position, hiding),
         not last.flags & FLAG_MARK if last else _unmarked(survey, position.last),
         {position.last.segment: position.last, **ends},
     )
+
+
+def _next_write_sequence(scans: Sequence[SegmentScan], position: LogPosition) -> int:
+    """The first one above all that were given out, also to what does not count."""
+    number = position.next_write_sequence
+    for scan in scans:
+        for group in scan.groups():
+            for run in group.runs:
+                entries = len(run.columns) if run.columns is not None else 0
+                top = run.write_sequence + len(run.metas) + entries
+                number = max(number, top)
+            for bad in group.damaged:
+                number = max(number, bad.row.write_sequence + bad.row.record_count)
+    return number
 
 
 def _unmarked(survey: Survey, newest: GroupPosition) -> bool:

@@ -49,8 +49,9 @@ class Holder(Client):
         rates = self.world.config.clock_rates
         self._surely_s = TTL_S / max(1.0, *rates) if rates else float(TTL_S)
         self._claims: list[Held] = []
+        """Of the present name. A life that ends with its hold standing leaves it to the next one,
+        which moves it: then the claims end (seed 91800)."""
         while not self.stopping:
-            self._claims.clear()
             try:
                 await self._live()
             except HoldLost as error:
@@ -58,6 +59,7 @@ class Holder(Client):
             except LogServiceError as error:
                 # What was asked last may still happen, so that name is not used any more.
                 self.failed(error)
+                self._claims.clear()
                 self._number += 1
                 await self.pause(2.0)
 
@@ -117,6 +119,7 @@ class Holder(Client):
     async def _die(self) -> None:
         """Nobody speaks for this hold any more; but where nothing fails somebody looks."""
         died_s, hold = self.now, self._hold
+        self._claims.clear()
         self._number += 1
         self.counts["holds left"] += 1
         await self._sleep(GONE_S)
