@@ -141,8 +141,17 @@ class Nearly(Cluster):
             await asyncio.sleep(0)
 
     async def truncate(self, lsn: int) -> None:
-        host = self.host(await self.leader())
-        await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(lsn), 0)), 60.0)
+        command = commands.encode(commands.Truncate(APP, Lsn(lsn), 0))
+        for _ in range(ATTEMPTS):
+            try:
+                await self.host(await self.leader()).propose(SHARD, command, 60.0)
+            except LogServiceError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(0.01)
+            else:
+                return
+        raise AssertionError("nobody took the truncation")
 
     async def level(self, truncated: int) -> None:
         """Wait until every live replica knows the truncation LSN, and the leader that they all
