@@ -34,6 +34,7 @@ import contextlib
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from logservice_wire.errors import Halted, InvalidArgument
@@ -459,6 +460,7 @@ class LogDb:
         """
         self._check_not_failed()
         plan, sealed, newest = GarbagePlan(), None, self._writer.position
+        copies_max = min(self._options.rewrite_bytes_max, self._space.copies_room())
         if self._space.index_writable():
             if self._space.state.full and not self._begun and mostly_garbage(self._usage, newest):
                 sealed = self._writer.seal()
@@ -469,9 +471,9 @@ class LogDb:
                 faulty_segments(self._states.values()),
                 self._files.pinned,
                 self._files.condemned,
-                self._options,
+                replace(self._options, rewrite_bytes_max=copies_max),
             )
-        return GarbageCollection(
+        collection = GarbageCollection(
             self,
             plan,
             sealed,
@@ -480,6 +482,8 @@ class LogDb:
             self._usage,
             lambda: self._writer.counters.bytes_rewritten,
         )
+        collection.report.short_of_room = copies_max < self._options.rewrite_bytes_max
+        return collection
 
     def collect_garbage(self) -> GcReport:
         """A whole garbage collection at once, for a caller without an event loop."""

@@ -199,6 +199,33 @@ def test_garbage_is_left_alone_while_the_derived_index_has_no_room() -> None:
     assert log_of(db).last_index() == 30
 
 
+def test_a_collection_copies_what_there_is_room_for_and_frees_the_rest_with_that() -> None:
+    """INV-GC-ROOM: each segment holds a little of a log that lives."""
+    world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=RESERVE))
+    db = world.open()
+    for index in range(1, 61):
+        db.commit(
+            [
+                update(1, 1, entries(index, index, size=3000)),
+                update(2, 1, entries(index, index, size=500)),
+            ]
+        )
+    db.commit([update(1, 1, snapshot=60)])
+    live = db.stats().live_bytes
+    leave(world, RESERVE // 8 + 3 * 4096)
+    assert live > 3 * 4096
+    report = db.collect_garbage()
+    assert report.unlinked
+    assert report.pays_for_more
+    for _ in range(60):
+        if not (report := db.collect_garbage()).pays_for_more:
+            break
+    *sealed, _ = (len(world.memory._files[name].cached) for name in world.segments())
+    assert sum(sealed) <= 4 * db.stats().live_bytes, "INV-GC-SPACE"
+    before = picture(db)
+    assert picture(world.kill()) == before
+
+
 def test_a_store_without_ballast_opens_and_closes_on_a_disk_without_a_byte() -> None:
     world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=RESERVE))
     db = world.open()

@@ -19,6 +19,9 @@ counted in memory. After a start only the live ratios count for what was removed
   if its live bytes are above its live ratio, or somebody reads it, or a faulty replica has entries
   in it. So sealed segments take at most ``1 / LOGDB_REWRITE_LIVE_RATIO`` times what lives in them.
   What groups left unused at their ends counts like garbage.
+- INV-GC-ROOM: a collection plans no more copies than the disk has room for, but for its first
+  segment. Else none would be finished on a full disk, and nothing would ever be freed there. What
+  it frees pays for the next one, which follows at once (`GcReport.pays_for_more`).
 - INV-GC-REMOVED: above the live ratios a segment is emptied only if at most so many bytes live in
   it for each byte that removals of replicas took out of it.
 """
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from logservice.bounds import LOGDB_REWRITE_OLD_SEGMENTS
 from logservice.entry import Entry
@@ -41,6 +45,8 @@ from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.options import LogDbOptions
 from logservice.value import value
 
+LEFT_FOR_NEXT: Final = "left for the next collection"
+
 
 @value
 class Pin:
@@ -54,13 +60,22 @@ class Pin:
 
 @dataclass(slots=True)
 class GcReport:
-    """What one collection did. freed_bytes: file bytes of `unlinked`."""
+    """What one collection did. freed_bytes: file bytes of `unlinked`. short_of_room: the disk had
+    room for fewer copies than a collection may make.
+    """
 
     unlinked: tuple[int, ...] = ()
     freed_bytes: int = 0
     rewritten_records: int = 0
     rewritten_bytes: int = 0
     pinned: tuple[Pin, ...] = ()
+    short_of_room: bool = False
+
+    @property
+    def pays_for_more(self) -> bool:
+        """Segments were left because there was no room for their copies, and now there is more."""
+        left = any(pin.reason == LEFT_FOR_NEXT for pin in self.pinned)
+        return self.short_of_room and left and self.freed_bytes > self.rewritten_bytes
 
 
 @dataclass(slots=True)
@@ -103,7 +118,7 @@ def plan_garbage(
         if not reason and read(segment):
             reason = "being read"
         elif not reason and live > budget and copies:
-            reason = "left for the next collection"
+            reason = LEFT_FOR_NEXT
         if reason:
             plan.pinned.append(Pin(segment, size, live, reason))
             oldest = False

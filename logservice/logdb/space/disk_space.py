@@ -90,6 +90,11 @@ class Ballast:
         """What has to be taken again before the disk counts as having room."""
         return 0 if self.held else self._size
 
+    @property
+    def held_bytes(self) -> int:
+        """What giving it up would give back."""
+        return self._size if self.held else 0
+
     def release(self) -> bool:
         """Give the space up; False when there was none to give."""
         if not self.held:
@@ -207,6 +212,13 @@ class DiskSpace:
     def leaves_index(self, size: int) -> bool:
         """Whether `size` bytes may be taken: what the derived index needs is left."""
         return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _INDEX_SHARE
+
+    def copies_room(self) -> int:
+        """Bytes of copies that surely fit: half of what lies above the index line, because small
+        segments (`segment_writer`) may be half empty. The ballast is given up for them.
+        """
+        free = self._vfs.free_bytes(self._directory) + self.spares.bytes + self.ballast.held_bytes
+        return max(0, free - self._reserve_bytes // _INDEX_SHARE) // 2
 
     def index_writable(self) -> bool:
         """Whether the derived index may be written; spares and ballast are given up for it if need

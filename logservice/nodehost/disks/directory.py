@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from logservice.clock import SystemClock
 from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
+from logservice.logdb.gc.garbage import GcReport
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.disk_space import DiskState, OutOfSpace
 from logservice.nodehost.disks.engine import Engine
@@ -75,19 +76,26 @@ class Directory:
         """Free what installs and removals left in log storage, in slices between commit groups;
         then find out which replicas keep the oldest segment that stays.
 
-        It ends early when the disk has no room for copies; a later call tries again. Nothing
+        It ends early when the disk has no room for copies; a later call tries again. On a full disk
+        one collection copies what there is room for (`DiskSpace.copies_room`), and what it frees
+        pays for the next one, which follows at once: each frees more than it copies. Nothing
         happens after the directory failed. Raises NotReady or Halted when the engine stops first.
         """
         if self.failed:
             return
-        collection = self.logdb.begin_collection()
         with contextlib.suppress(OutOfSpace):
-            while (step := collection.next_step()) is not None:
-                if step.reads:
-                    await asyncio.wrap_future(self.read_executor.submit(step.read))
-                await self.engine.own_group(step.begin)
+            while not self.failed and (await self._collect_once()).pays_for_more:
+                pass
         for _ in self.logdb.survey_oldest():
             await asyncio.sleep(0)
+
+    async def _collect_once(self) -> GcReport:
+        collection = self.logdb.begin_collection()
+        while (step := collection.next_step()) is not None:
+            if step.reads:
+                await asyncio.wrap_future(self.read_executor.submit(step.read))
+            await self.engine.own_group(step.begin)
+        return collection.report
 
     def record_faults_soon(self) -> None:
         """Put the marks of damaged replicas on the disk, unless it failed. They go into a group of
