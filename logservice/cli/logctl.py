@@ -21,7 +21,10 @@ _SECTIONS = {
         "truncate": (f"{_CTL}.shards:truncate", "Let every record up to an LSN go."),
         "writer": (f"{_CTL}.shards:writer", "Take the right to append, or give it back."),
         "hold": (f"{_CTL}.shards:hold", "Keep records from an LSN on, whatever is truncated."),
-        "digest": (f"{_CTL}.digests:digest", "Print the digest of LSNs FROM to before TO."),
+        "digest": (
+            f"{_CTL}.digests:digest",
+            "Print the digest of a log from FROM_LSN to before TO_LSN.",
+        ),
         "timestamps": (f"{_CTL}.shards:timestamps", "Allocate timestamps that nobody else gets."),
         "ids": (f"{_CTL}.cluster:ids", "Allocate ids that nobody else gets."),
     },
