@@ -16,9 +16,10 @@ import pytest
 
 from logservice.bounds import LOGDB_SEGMENT_ENDS_MAX
 from logservice.ids import ReplicaId, ShardId
+from logservice.invariants import InvariantViolation
 from logservice.logdb import segment_writer
 from logservice.logdb.format.commit_group import GroupPosition
-from logservice.logdb.format.durable_mark import MARK_BYTES
+from logservice.logdb.format.durable_mark import MARK_BYTES, DurableMark
 from logservice.logdb.format.record import RecordKind, SegmentEnds
 from logservice.logdb.io.mark_file import MARK_NAME, MarkFile, read_mark
 from logservice.logdb.io.memory_kv import MemoryKvEngine
@@ -194,6 +195,24 @@ def test_a_store_that_lost_what_is_before_its_mark_goes_on(lost: str, index: boo
     for shard in (2, 3, 4):
         log = log_of(db, shard)
         assert log.faulty or log.last_index() == 1, shard
+
+
+def test_a_life_that_ends_before_the_marked_group_writes_that_mark_anew() -> None:
+    """Seed 137: the marked group is damaged, so recovery ends before it and marks what is left.
+    The store ended at that mark, start after start.
+    """
+    world, _, _ = marked(2)
+    newest = read_mark(world.memory, "/data", 77)
+    assert newest is not None
+    older = DurableMark(replace(newest.last, offset=newest.last.offset - 8), newest.sequence)
+    file = MarkFile(world.memory, "/data", 77)
+    file.open()
+    file.write(older)
+    assert read_mark(world.memory, "/data", 77) == newest
+    file.write(newest)
+    with pytest.raises(InvariantViolation):
+        file.write(older)
+    file.close()
 
 
 def test_the_newest_mark_is_never_overwritten() -> None:

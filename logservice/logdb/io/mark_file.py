@@ -68,8 +68,7 @@ class MarkFile:
         self._handle = -1
         self._slot = _SLOTS - 1
         """Where the newest mark is."""
-        self._newest = (0, 0)
-        """Its place."""
+        self._newest: DurableMark | None = None
         self._named = False
         """The name of the file is durable."""
 
@@ -90,18 +89,23 @@ class MarkFile:
             vfs.close(handle)
             raise
         self._handle, self._slot = handle, slot
-        self._newest = newest.place if newest is not None else (0, 0)
+        self._newest = newest
 
     def write(self, mark: DurableMark) -> None:
         """Make a mark durable in the open file. Any error is fatal to the store."""
-        invariant(mark.place >= self._newest, "INV-MARK-1", newest=self._newest, mark=mark)
+        newest = self._newest
+        if newest is not None and mark.place < newest.place:
+            # Recovery ends before a marked group that is damaged. Its mark is true all the same,
+            # and it is the one that this life writes anew.
+            invariant(not self._named, "INV-MARK-1", newest=newest, mark=mark)
+            mark = newest
         slot = (self._slot + 1) % _SLOTS
         page = encode_mark(mark, self._incarnation).ljust(PAGE_BYTES, b"\0")
         self._vfs.write_durably(self._handle, [page], slot * PAGE_BYTES)
         if not self._named:
             self._vfs.fsync_directory(self._directory)
             self._named = True
-        self._slot, self._newest = slot, mark.place
+        self._slot, self._newest = slot, mark
 
     def close(self) -> None:
         """Release the file."""
