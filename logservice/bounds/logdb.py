@@ -114,9 +114,13 @@ DURABLE_MARK_MS: Final = 200
 """A store that wrote nothing for so long says on disk that its newest commit group was durable;
 until then damage to that one group looks like a torn write (G6's stated window)."""
 
-LOGDB_SEGMENT_ENDS_MAX: Final = 65_536
-"""So many older segments the first group of a segment names at most, 24 bytes each. 4 TiB of whole
-segments; beyond that the oldest are not named."""
+LOGDB_SEGMENT_ENDS_BYTES_MAX: Final = 128 * 1024
+"""Bytes that the first group of a segment names the ends of older ones in, 24 for each: 5461 of
+them, 341 GiB of whole segments. It is an eighth of the small segments that a full disk is written
+in."""
+
+LOGDB_SEGMENT_ENDS_SHARE: Final = 8
+"""It takes at most the eighth part of a segment, however small segments are configured."""
 
 DISK_SPARE_DESCRIPTORS: Final = 8
 """Descriptors that log storage can fall back on: a segment and its directory are opened at a time,

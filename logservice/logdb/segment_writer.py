@@ -339,7 +339,8 @@ class SegmentWriter:
         if self._identity.cluster_version <= versions.FIRST:
             return []
         at, ends = self.position, self._files.ends
-        return [ends_run({**ends, at.segment: at.last} if at.offset else ends)]
+        known = {**ends, at.segment: at.last} if at.offset else ends
+        return [ends_run(known, self._segment_bytes)]
 
     def cut(self) -> None:
         """Give back what the current segment has not used; no group follows."""

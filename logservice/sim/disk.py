@@ -140,12 +140,8 @@ class SimDisk(MemoryVfs):
 
     def fill(self, left_bytes: int) -> None:
         """The disk is full but for `left_bytes`."""
-        self.capacity_bytes = self.used() + left_bytes
+        self.capacity_bytes = self.used_bytes() + left_bytes
         self.left_bytes = self.least_after_segment = left_bytes
-
-    def used(self) -> int:
-        """Bytes of all files."""
-        return sum(len(file.cached) for file in self._files.values())
 
     def stop(self) -> None:
         """The process is dead; the page cache stays."""

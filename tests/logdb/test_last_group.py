@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import pytest
 
-from logservice.bounds import LOGDB_SEGMENT_ENDS_MAX
+from logservice.bounds import LOGDB_SEGMENT_ENDS_BYTES_MAX, LOGDB_SEGMENT_ENDS_SHARE
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
 from logservice.logdb import segment_writer
 from logservice.logdb.format.commit_group import GroupPosition
 from logservice.logdb.format.durable_mark import MARK_BYTES, DurableMark
-from logservice.logdb.format.record import RecordKind, SegmentEnds
+from logservice.logdb.format.record import SEGMENT_END, RecordKind, SegmentEnds
 from logservice.logdb.io.mark_file import MARK_NAME, MarkFile, read_mark
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.segment_files import SegmentFiles
@@ -347,7 +347,7 @@ def test_the_tester_notices_what_is_not_written(monkeypatch: pytest.MonkeyPatch)
         overwrite(world, world.segments()[0], start, end + 200)
         assert forgets(world.without_index().open(), 1, 5)
     with monkeypatch.context() as patched:
-        patched.setattr(segment_writer, "ends_run", lambda _: ends_run({}))
+        patched.setattr(segment_writer, "ends_run", lambda _, room: ends_run({}, room))
         world, path, start, end = collected(2)
         overwrite(world, path, start, end)
         assert forgets(world.without_index().open(), 1, 3)
@@ -439,13 +439,39 @@ def test_ends_of_segments_from_before_the_raise_are_learned_at_a_start() -> None
     assert log_of(world.open()).last_index() == 39
 
 
-def test_of_too_many_segments_the_newest_are_named() -> None:
-    count = LOGDB_SEGMENT_ENDS_MAX + 1
-    run = ends_run({one: GroupPosition(one, 64, one) for one in range(1, count + 1)})
-    (meta,) = run.metas
-    assert isinstance(meta.value, SegmentEnds)
-    assert len(meta.value.ends) == LOGDB_SEGMENT_ENDS_MAX
-    assert meta.value.ends[0] == (2, 64, 2)
+def test_of_too_many_ends_those_without_a_next_segment_come_first() -> None:
+    """INV-ENDS-3, at the edge of either bound."""
+    for segment_bytes in (4096, 64 * 1024 * 1024):
+        room = min(segment_bytes // LOGDB_SEGMENT_ENDS_SHARE, LOGDB_SEGMENT_ENDS_BYTES_MAX)
+        most = room // SEGMENT_END.size
+
+        def named(ids: list[int], segment_bytes: int = segment_bytes) -> list[int]:
+            ends = {one: GroupPosition(one, 64, one) for one in ids}
+            (meta,) = ends_run(ends, segment_bytes).metas
+            assert isinstance(meta.value, SegmentEnds)
+            assert all(end == (end[0], 64, end[0]) for end in meta.value.ends)
+            return [end[0] for end in meta.value.ends]
+
+        whole = list(range(1, most + 1))
+        assert named(whole) == whole
+        assert named([*whole, most + 1]) == list(range(2, most + 2))
+        apart = [1, 3, 4, *range(6, most + 6)]
+        assert named(apart) == [1, 4, *range(8, most + 6)]
+
+
+def test_many_small_segments_do_not_make_more_of_them() -> None:
+    """INV-ENDS-3: seed 119 filled each segment with the record of ends, without end."""
+    world = new_world(2)
+    db = world.open()
+    for index in range(1, 4000, 4):
+        db.commit([update(1, 1, entries(index, index + 3, size=100))])
+    grown = len(world.segments())
+    old = new_world(1)
+    beside = old.open()
+    for index in range(1, 4000, 4):
+        beside.commit([update(1, 1, entries(index, index + 3, size=100))])
+    assert grown <= len(old.segments()) * 8 / 6
+    assert log_of(world.reopen(db)).last_index() == 4000
 
 
 # --- both forms -----------------------------------------------------------------------------------

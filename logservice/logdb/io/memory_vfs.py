@@ -76,6 +76,9 @@ class MemoryVfs:
         self._locks: dict[str, int] = {}
         self._next_handle = 3
         self._next_inode = 1000
+        self._used: int | None = 0
+        """Bytes of all files; None when files came, went or grew since they were counted, which
+        takes as long as there are files."""
 
     def create(self, path: str) -> int:
         path = _normal(path)
@@ -157,6 +160,7 @@ class MemoryVfs:
     def rename(self, source: str, target: str) -> None:
         source, target = _normal(source), _normal(target)
         self._need_directory(_parent(target))
+        self._used = None
         if source in self._files:
             self._files[target] = self._files.pop(source)
             return
@@ -173,6 +177,7 @@ class MemoryVfs:
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self._files[path]
+        self._used = None
 
     def exists(self, path: str) -> bool:
         path = _normal(path)
@@ -197,6 +202,7 @@ class MemoryVfs:
         inside = path + "/"
         for name in [n for n in self._files if n.startswith(inside)]:
             del self._files[name]
+        self._used = None
         self._directories -= {d for d in self._directories if d == path or d.startswith(inside)}
 
     def fsync_directory(self, path: str) -> None:
@@ -226,9 +232,15 @@ class MemoryVfs:
         return handle
 
     def free_bytes(self, path: str) -> int:
-        return max(0, self.capacity_bytes - sum(map(len, map(_CACHED, self._files.values()))))
+        return max(0, self.capacity_bytes - self.used_bytes())
 
     # --- what a real disk does not offer ---------------------------------------------------------
+
+    def used_bytes(self) -> int:
+        """The sizes of all files together."""
+        if self._used is None:
+            self._used = sum(map(len, map(_CACHED, self._files.values())))
+        return self._used
 
     def kill(self) -> None:
         """The process dies: handles and locks go, the page cache stays."""
@@ -259,6 +271,7 @@ class MemoryVfs:
             if _parent(path) in self._directories
         }
         self._durable_files = dict(self._files)
+        self._used = None
 
     def copy(self) -> MemoryVfs:
         """An independent file system in the same state, without handles and locks."""
@@ -273,6 +286,7 @@ class MemoryVfs:
         twin._directories = set(self._directories)
         twin._durable_directories = set(self._durable_directories)
         twin._next_inode = self._next_inode
+        twin._used = None
         return twin
 
     def flip(self, path: str, offset: int, mask: int) -> None:
@@ -299,7 +313,10 @@ class MemoryVfs:
         return file
 
     def _change(self, file: _File, operation: _Pending) -> None:
+        before = len(file.cached)
         _apply(file.cached, operation)
+        if len(file.cached) != before:
+            self._used = None
         file.pending.append(operation)
 
     def _need_directory(self, path: str) -> None:

@@ -9,7 +9,7 @@ collected (INV-GC-2), and an older one that is still there was there when it was
 knows the end of a segment stays as long as the segment, and costs no file and no sync of its own.
 
 - INV-ENDS-1: the first group of a segment that is begun at cluster version 2 names the last group
-  of every older segment that exists, as far as the writer knows it.
+  of every older segment that exists, as far as the writer knows it and the record has room.
 - INV-ENDS-2: a record of ends names durable groups only, so it is true whatever becomes of the
   group that it is in. If it is damaged, nobody has lost anything.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from logservice.bounds import LOGDB_SEGMENT_ENDS_MAX
+from logservice.bounds import LOGDB_SEGMENT_ENDS_BYTES_MAX, LOGDB_SEGMENT_ENDS_SHARE
 from logservice.logdb.format.commit_group import (
     DIRECTORY,
     DIRECTORY_HEADER_BYTES,
@@ -35,6 +35,7 @@ from logservice.logdb.format.commit_group import (
 )
 from logservice.logdb.format.record import (
     RECORD_HEADER_BYTES,
+    SEGMENT_END,
     SEGMENT_HEADER_BYTES,
     Meta,
     RecordCorrupt,
@@ -52,10 +53,18 @@ NOBODY: Key = (0, 0)
 """Shard and replica of a run that belongs to no replica."""
 
 
-def ends_run(ends: Mapping[int, GroupPosition]) -> RecordRun:
-    """The run that says them; of too many the newest."""
-    newest = sorted(ends)[-LOGDB_SEGMENT_ENDS_MAX:]
-    told = SegmentEnds(tuple((one, ends[one].offset, ends[one].crc) for one in newest))
+def ends_run(ends: Mapping[int, GroupPosition], segment_bytes: int) -> RecordRun:
+    """The run that says them at the beginning of a segment of that size (INV-ENDS-3). Of too many,
+    those come first whose next segment is gone, because nothing else knows them; then the newest.
+    """
+    most = min(segment_bytes // LOGDB_SEGMENT_ENDS_SHARE, LOGDB_SEGMENT_ENDS_BYTES_MAX)
+    most //= SEGMENT_END.size
+    named = sorted(ends)
+    if len(named) > most:
+        newest = named[-1]
+        named.sort(key=lambda one: (one != newest and one + 1 not in ends, one))
+        named = sorted(named[-most:])
+    told = SegmentEnds(tuple((one, ends[one].offset, ends[one].crc) for one in named))
     return RecordRun(*NOBODY, 0, [Meta(RecordKind.SEGMENT_ENDS, 0, told)])
 
 
