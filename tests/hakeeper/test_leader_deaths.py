@@ -12,7 +12,8 @@ without the fault: the same replicas in as many changes, each wish and each even
 Nothing is drawn: the model is deterministic, and so a step has the same number in every run up to
 the death.
 
-The Close of a log is no verb of HAKeeper's: it is an entry of the log itself.
+Two things are no verbs of HAKeeper's: the Close of a log is an entry of the log itself, and
+ScheduleCommands, of cluster version 1, promises nothing to who asks again (SendOrder does).
 """
 
 from __future__ import annotations
@@ -25,31 +26,47 @@ from typing import Final
 import pytest
 from logservice_wire.errors import Reason
 
-from logservice.hakeeper.commands import proposals
+from logservice import bounds
+from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import LearnersIn, Policy, ZoneRule
 from logservice.hakeeper.commands.verbs import (
+    AdoptShard,
     CancelOperator,
     CancelWish,
     ChangeSettings,
+    CreateTnShard,
+    DeleteTnShard,
     Errand,
     ForgetStore,
     Rebalance,
     SetLeader,
     SetRepair,
     SetStoreMode,
+    SetWorkState,
     StoreMode,
     WishReplica,
+    WorkState,
 )
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import State
 from logservice.hakeeper.stores.health import silent
-from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId, Term
-from logservice.membership import Member
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    Incarnation,
+    Index,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
+from logservice.membership import Member, Membership
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.versions import KNOWN, ONLY_FIRST, VersionRange
 from tests.hakeeper.model import Copy, Model, ShardOracle, Store
+from tests.hakeeper.service_process import Process
+from tests.papers import uri
 
 LEADERLESS_TICKS: Final = 15
 MOST_TICKS: Final = 700
@@ -89,6 +106,8 @@ class Mortal(Model):
         self.deaths = 0
         self.steps: list[int] = []
         """The entries that changed the course of things."""
+        self.processes: list[Process] = []
+        """They speak once in a second."""
         super().__init__(stores, versions=versions, timeout=40)
 
     def watch(self, dies_at: int, *, dies_after: bool) -> None:
@@ -125,6 +144,24 @@ class Mortal(Model):
             super().heartbeat(store, lose_reply=lose_reply)
         except NoLeader:
             return
+
+    def run(self, ticks: int) -> None:
+        for _ in range(ticks):
+            super().run(1)
+            for process in self.processes:
+                if self.now % bounds.HAKEEPER_TICKS_PER_S == 0:
+                    self._speak(process)
+                process.pass_time(self.now)
+            served = [number for one in self.processes for number in one.serving]
+            assert len(served) == len(set(served)), "INV-HK-TN"
+
+    def _speak(self, process: Process) -> None:
+        try:
+            answer = self.propose(process.say())
+        except NoLeader:
+            return
+        assert isinstance(answer, Applied), answer
+        process.hear(replies.decode(answer.data), self.now, self.now)
 
     def ask(self, verb: proposals.Proposal) -> Outcome:
         """Ask until somebody answers."""
@@ -167,6 +204,15 @@ def course(state: State) -> tuple[object, ...]:
         [one.leader_wish for one in state.shards.values()],
         sorted(state.gone_stores),
         sorted(state.admitted),
+        (state.joining, state.access_version, dict(state.id_counters)),
+        [
+            (name, one.work_state, [queued.id for queued in one.queue])
+            for name, one in state.services.items()
+        ],
+        [
+            (number, one.service, one.replica, one.serving, bool(one.withdrawn_tick))
+            for number, one in state.tn_shards.items()
+        ],
     )
 
 
@@ -230,6 +276,15 @@ def summary(model: Mortal) -> dict[str, object]:
             if one.kind in _TOLD
         ),
         "flags": sorted(state.flags),
+        "rules": (state.joining, state.access, state.access_version, state.id_counters),
+        "services": {name: (one.work_state, one.queue) for name, one in state.services.items()},
+        "TN shards": {
+            number: (one.shard, one.service, one.replica) for number, one in state.tn_shards.items()
+        },
+        "processes": [
+            (one.name, one.serving, one.drained, sorted(one.handled.values()))
+            for one in model.processes
+        ],
     }
 
 
@@ -292,9 +347,9 @@ def done(model: Mortal, *verbs: proposals.Proposal) -> Mortal:
     return model
 
 
-def unborn() -> Mortal:
+def unborn(versions: VersionRange = KNOWN) -> Mortal:
     """Nobody has proposed the first configuration yet."""
-    model = Mortal(3)
+    model = Mortal(3, versions)
     members = [
         Member(ReplicaId(number + 1), store.name, store.incarnation)
         for number, store in enumerate(model.stores.values())
@@ -377,6 +432,63 @@ def lost_s1() -> Mortal:
     return model
 
 
+def lost_majority() -> Mortal:
+    """All three stores of the second log are gone for good; shard 0 runs on others."""
+    model = world(9)
+    others = voters(model, HAKEEPER_SHARD)
+    done(model, *(SetStoreMode(one, StoreMode.READ_ONLY, force=True) for one in others))
+    done(model, proposals.CreateShard(ShardId(0), "second", 3))
+    done(model, *(SetStoreMode(one, StoreMode.OPEN) for one in others))
+    for store in voters(model, TWO):
+        assert store not in others
+        model.kill(store)
+    model.run(model.timeout * 2)
+    return model
+
+
+def adopted(model: Mortal) -> list[proposals.Proposal]:
+    """`logservice recover` has made a replica of the second log on s1, which has started again."""
+    oracle, new = model.shards[TWO], ReplicaId(2**32 + 9)
+    before, disk = oracle.membership, Incarnation(9009)
+    oracle.last = 5000
+    oracle.membership = Membership(
+        voters=(new,),
+        removed=tuple(sorted({*before.removed, *before.voters})),
+        change_epoch=Index(before.change_epoch + 1000),
+        members=(Member(new, S1, disk),),
+    )
+    model.stores[S1].others = (disk,)
+    model.stores[S1].copies[TWO] = Copy(new, oracle.last, oracle.membership, incarnation=disk)
+    return [AdoptShard(TWO, oracle.membership.encode(), "by hand")]
+
+
+def with_services(*verbs: proposals.Proposal) -> Mortal:
+    """Two processes of the database, and what those verbs have made."""
+    model = world()
+    model.processes = [Process("tn-a", 1001), Process("tn-b", 1002)]
+    model.run(2 * bounds.HAKEEPER_TICKS_PER_S)
+    done(model, *verbs)
+    model.run(5 * bounds.HAKEEPER_TICKS_PER_S)
+    return model
+
+
+def work_state(model: Mortal) -> WorkState:
+    return model.state.services["tn-a"].work_state
+
+
+def failed_start() -> Mortal:
+    """The first start of a cluster of version 1 failed, which only a person ends."""
+    model = unborn(ONLY_FIRST)
+    for store in model.stores.values():
+        store.refuses.add(ONE)
+    assert isinstance(model.propose(first_configuration(model)), Applied)
+    model.run(bounds.HAKEEPER_BOOTSTRAP_TICKS_MAX + 100)
+    assert model.state.phase is Phase.BOOTSTRAP_FAILED
+    for store in model.stores.values():
+        store.refuses.clear()
+    return model
+
+
 def crowded() -> Mortal:
     """Four logs on three stores, and a fourth store that is empty."""
     model = Mortal(3)
@@ -409,6 +521,7 @@ def running(model: Mortal) -> bool:
     return model.state.phase is Phase.RUNNING
 
 
+DATABASE: Final = uri("client", "database")
 LEARNS: Final = Policy(ZoneRule.NONE, learners=(LearnersIn("", 1),))
 
 
@@ -550,6 +663,72 @@ CASES: Final = [
         world,
         lambda _: [ChangeSettings(store_timeout_ticks=60)],
         lambda model: model.state.store_timeout_ticks == 60,
+    ),
+    Case(
+        "a person lets a failed first start go on",
+        failed_start,
+        lambda _: [proposals.SetPhase(Phase.COMMANDS_RECEIVED)],
+        running,
+    ),
+    Case(
+        "a pinned leader is free again",
+        lambda: done(world(), SetLeader(ONE, 5000, S1)),
+        lambda _: [SetLeader(ONE, 0)],
+        lambda model: model.state.shards[ONE].leader_wish is None,
+    ),
+    Case(
+        "stores join by a verb from now on",
+        world,
+        lambda _: [proposals.SetJoining(proposals.Joining.BY_VERB)],
+        lambda model: model.state.joining is proposals.Joining.BY_VERB,
+    ),
+    Case(
+        "a grant",
+        world,
+        lambda _: [proposals.ChangeAccess(DATABASE, "shard/1", ("read", "append"))],
+        lambda model: DATABASE in model.state.access,
+    ),
+    Case(
+        "a range of ids",
+        world,
+        lambda _: [proposals.AllocateIds("tx", 100, "request-1", DATABASE)],
+        lambda model: model.state.id_counters.get("tx", 0) > 0,
+    ),
+    Case(
+        "a log that lost its majority is adopted",
+        lost_majority,
+        adopted,
+        lambda model: len(voters(model, TWO)) == 3 and S1 in voters(model, TWO),
+    ),
+    Case(
+        "a command for a service",
+        with_services,
+        lambda _: [proposals.SendOrder("tn-a", "flush", b"1", "request-1", DATABASE)],
+        lambda model: list(model.processes[0].handled.values()) == [("flush", b"1")],
+    ),
+    Case(
+        "a TN shard",
+        with_services,
+        lambda _: [CreateTnShard(ONE)],
+        lambda model: any(one.serving for one in model.processes),
+    ),
+    Case(
+        "a TN shard ends",
+        lambda: with_services(CreateTnShard(ONE)),
+        lambda _: [DeleteTnShard(1)],
+        lambda model: not any(one.serving for one in model.processes),
+    ),
+    Case(
+        "a service that serves a TN shard drains",
+        lambda: with_services(CreateTnShard(ONE)),
+        lambda _: [SetWorkState(StoreId("tn-a"), WorkState.DRAINING)],
+        lambda model: work_state(model) is WorkState.DRAINED and bool(model.processes[1].serving),
+    ),
+    Case(
+        "a service works again",
+        lambda: with_services(SetWorkState(StoreId("tn-a"), WorkState.DRAINING)),
+        lambda _: [SetWorkState(StoreId("tn-a"), WorkState.WORKING)],
+        lambda model: work_state(model) is WorkState.WORKING,
     ),
     Case(
         "raise the cluster version",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-from dataclasses import dataclass, field
 
 import pytest
 from logservice_wire.errors import Reason
@@ -25,57 +24,9 @@ from logservice.ids import Index, ShardId, Term
 from logservice.outcome import Applied, Rejected
 from logservice.versions import KNOWN
 from tests.hakeeper.model import Model, rejected
+from tests.hakeeper.service_process import Process
 
-STOP_TICKS = 100
-"""TN_STOP_S of the client in ticks."""
 SECOND = bounds.HAKEEPER_TICKS_PER_S
-
-
-@dataclass(eq=False)
-class Process:
-    """A process of a service, as the client library behaves: one heartbeat at a time, and it stops
-    what it serves when the newest one that was answered was sent too long ago.
-    """
-
-    name: str
-    boot: int
-    kind: str = "tn"
-    owner: str = "db"
-    takes: bool = True
-    obeys: bool = True
-    """It begins what it is given."""
-    keeps: bool = False
-    """It goes on with what is taken from it, as long as it is heard."""
-    sequence: int = 0
-    serving: dict[int, int] = field(default_factory=dict)
-    answered_sent: int = -1000
-    up: bool = True
-
-    def say(self) -> proposals.ServiceHeartbeat:
-        self.sequence += 1
-        return proposals.ServiceHeartbeat(
-            self.name,
-            self.kind,
-            "host:1",
-            owner=self.owner,
-            boot_id=self.boot,
-            sequence=self.sequence,
-            serving=tuple(sorted(self.serving.items())),
-            takes_tn_shards=self.takes,
-        )
-
-    def hear(self, reply: replies.HeartbeatReply, sent: int, now: int) -> None:
-        if now - sent >= STOP_TICKS:
-            return
-        self.answered_sent = sent
-        told = {one.tn_shard: one.replica for one in reply.serve}
-        if self.keeps:
-            told = {**self.serving, **told}
-        self.serving = told if self.obeys else {}
-
-    def pass_time(self, now: int) -> None:
-        if now - self.answered_sent >= STOP_TICKS:
-            self.serving = {}
 
 
 class World(Model):
