@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
@@ -36,6 +37,7 @@ def main() -> int:
     if arguments.namespaces:
         hosts.enter()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-life-"))
+    keep_bytecode(directory)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     size = SHORT if arguments.short else LONG
     story = Story(directory, size, console.print, hosts=arguments.namespaces)
@@ -53,6 +55,14 @@ def main() -> int:
         shutil.rmtree(directory)
     print("life: all checks hold")
     return 0
+
+
+def keep_bytecode(directory: Path) -> None:
+    """Let the processes of the story keep what Python compiles, also where the environment forbids
+    that: an installed program is compiled once, not at each of a hundred starts.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
 
 
 def table_of(load: Load) -> Table:

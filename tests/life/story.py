@@ -34,17 +34,26 @@ from tests.life.load import Load
 
 ZONES = ("z1", "z2", "z3")
 STORE_TIMEOUT_S = 5.0
-HEARTBEAT_S = 0.5
-"""A move takes four heartbeats: with the default of 1 s most of the story would be waiting."""
+HEARTBEAT_S = 0.3
+"""A move takes four heartbeats, and one more until its place is free for the next move; that begins
+when balancing looks, every 2 s. With 1 s a place was taken for 6 s, with 0.5 s for 4 s, and most of
+the story was waiting.
+"""
+
+TRUNCATION_S = 5.0
+"""A visit exports a snapshot of every log that was written to, with three syncs each. Once a second
+and on eight stores, that is most of what a disk can do, and the appends wait behind it.
+"""
 
 STEP_TIMEOUT_S = 180.0
 POLL_S = 0.2
 KILL_AFTER_S = 1.0
-"""HAKeeper's leader is killed so long after a step began: its verb is under way then."""
+"""HAKeeper's leader is killed so long after a step began: its verb is under way then. A verb that
+would be refused while a store is away (`drain`) is waited for."""
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 LARGE_BYTES = 256 * 1024
-CTL_AT_ONCE = 4
+CTL_AT_ONCE = 8
 
 State = hakeeper_pb2.ClusterState
 
@@ -92,14 +101,17 @@ class Story:
                     "heartbeat_interval_s": HEARTBEAT_S,
                 },
                 "storage": {"segment_bytes": SEGMENT_BYTES},
-                "truncation": {"interval_s": 1.0},
+                "truncation": {"interval_s": TRUNCATION_S},
             },
         )
         self.deleted: set[int] = set()
+        self.deleting = asyncio.Semaphore(CTL_AT_ONCE)
         self.machines = asyncio.Lock()
         """Whoever stops or starts a store holds it, so that nobody kills one that is being started.
         """
         self.kills = 0
+        self.may_kill = asyncio.Event()
+        """Not set: the step's verb has not been accepted yet."""
         self.client: LogClient
         self.load: Load
 
@@ -119,10 +131,12 @@ class Story:
             await self.until("every log has its replicas", whole)
             await self.until("no zone holds a majority of a log", spread)
             for step in self.steps():
+                self.may_kill.set()
                 killer = asyncio.create_task(self.kill_hakeeper_leader())
                 try:
                     await step()
                 finally:
+                    self.may_kill.set()
                     await killer
                 await self.until("every log has its replicas", whole)
                 self.check()
@@ -162,7 +176,7 @@ class Story:
             state = await self.until("others have its replicas", lambda now: whole(now, [cut]))
             phase.note = f"{cut}; {of_log(state, 0).leader_store} leads HAKeeper then"
             network.heal(cut)
-        await self.until(f"{cut} is back", lambda now: joined(now, cut))
+        await self.until(f"{cut} is back", functools.partial(joined, cut))
 
     async def zone_lost(self) -> None:
         """A zone is lost for good, with its disks."""
@@ -181,18 +195,26 @@ class Story:
     async def zone_back(self) -> None:
         """New machines come up in that zone."""
         self.load.begin("two new stores in z3")
-        for _ in range(2):
-            await self.join("z3")
+        await self.join(["z3", "z3"])
         await self.until("no zone holds a majority of a log", spread)
 
     async def drain(self) -> None:
         """Two stores are emptied, stopped and forgotten."""
+        self.may_kill.clear()
         phase = self.load.begin("two stores drained and removed")
         stores = [self.stores_in(await self.state(), zone)[-1] for zone in ("z1", "z2")]
         began_s = time.monotonic()
         wait = f"{STEP_TIMEOUT_S:.0f}"
-        drains = [self.ctl("stores", "drain", store, "--wait", wait) for store in stores]
-        await asyncio.gather(*drains)
+        drains = asyncio.gather(
+            *(self.ctl("stores", "drain", store, "--wait", wait) for store in stores)
+        )
+        begun = asyncio.create_task(
+            self.until("both are draining", functools.partial(draining, stores))
+        )
+        under_way: list[asyncio.Future[Any]] = [drains, begun]
+        await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+        self.may_kill.set()
+        await asyncio.gather(*under_way)
         phase.note = f"{' and '.join(stores)} empty after {time.monotonic() - began_s:.1f} s"
         for store in stores:
             async with self.machines:
@@ -212,9 +234,13 @@ class Story:
     async def grown(self) -> None:
         """More stores join, each in the zone that has fewest, and take their share."""
         phase = self.load.begin(f"{self.size.joining} stores join, rebalanced")
+        state = await self.state()
+        counts = {zone: len(self.stores_in(state, zone)) for zone in ZONES}
+        zones = []
         for _ in range(self.size.joining):
-            state = await self.state()
-            await self.join(min(ZONES, key=lambda zone: len(self.stores_in(state, zone))))
+            zones.append(min(ZONES, key=lambda zone: counts[zone]))
+            counts[zones[-1]] += 1
+        await self.join(zones)
         await self.ctl("cluster", "rebalance", "--wait", f"{STEP_TIMEOUT_S:.0f}")
         state = await self.until("the stores of a zone have equal shares", balanced)
         phase.note = ", ".join(f"{one.replicas}" for one in living(state)) + " replicas"
@@ -263,19 +289,18 @@ class Story:
         state = await self.until("they have grown", lambda now: less_than(now, grown))
         full = used(state)
         began_s = time.monotonic()
-        for at in range(0, len(doomed), CTL_AT_ONCE):
-            await asyncio.gather(
-                *(
-                    self.ctl("shard", "delete", f"{log}", "--name", f"log-{log}")
-                    for log in doomed[at : at + CTL_AT_ONCE]
-                )
-            )
+        await asyncio.gather(*(self.delete(log) for log in doomed))
         self.deleted.update(doomed)
         await self.until("they are gone", lambda now: without(now, doomed))
         goal = full - (full - before) // 2 * 3 // 5
         state = await self.until("their space is free", lambda now: more_than(now, goal))
         phase.note = " -> ".join(f"{size / 2**20:.0f} MiB" for size in (before, full, used(state)))
         phase.note += f", free {time.monotonic() - began_s:.1f} s after the first deletion"
+
+    async def delete(self, log: int) -> None:
+        """Delete a log, as soon as few enough others are being deleted."""
+        async with self.deleting:
+            await self.ctl("shard", "delete", f"{log}", "--name", f"log-{log}")
 
     async def read_back(self) -> None:
         """Everything that was acked is there, once and in order."""
@@ -301,6 +326,7 @@ class Story:
     async def kill_hakeeper_leader(self) -> None:
         """SIGKILL for the store that leads shard 0 while a step is under way; it comes back."""
         await asyncio.sleep(KILL_AFTER_S)
+        await self.may_kill.wait()
         async with self.machines:
             leader = ""
             while leader not in self.cluster.stores:
@@ -311,12 +337,16 @@ class Story:
             await asyncio.to_thread(self.cluster.start, leader)
             self.kills += 1
 
-    async def join(self, zone: str) -> None:
-        """A new store comes up, and may have a replica of shard 0."""
+    async def join(self, zones: list[str]) -> None:
+        """New stores come up together, one in each of these zones; each may have a replica of shard
+        0.
+        """
         async with self.machines:
-            store = await asyncio.to_thread(self.cluster.add, None, zone=zone)
-        await asyncio.to_thread(self.cluster.admit, store)
-        await self.until(f"{store} has joined", lambda now: joined(now, store))
+            stores = [await asyncio.to_thread(self.cluster.add, None, zone=zone) for zone in zones]
+        for store in stores:
+            await asyncio.to_thread(self.cluster.admit, store)
+        for store in stores:
+            await self.until(f"{store} has joined", functools.partial(joined, store))
 
     async def ctl(self, *arguments: str) -> None:
         """`logctl`, as a person runs it. Raises LifeFailed when it fails."""
@@ -350,7 +380,7 @@ class Story:
     async def until(self, what: str, holds: Callable[[State], str]) -> State:
         """Wait until `holds` says nothing more is missing."""
         began_s = time.monotonic()
-        missing = "HAKeeper did not answer"
+        missing, last = "HAKeeper did not answer", ""
         while time.monotonic() - began_s < STEP_TIMEOUT_S:
             self.check_processes()
             try:
@@ -360,8 +390,10 @@ class Story:
                 missing = str(error)
             else:
                 if not missing:
-                    self.say(f"  {what}: {time.monotonic() - began_s:.1f} s")
+                    last = f", at last for: {last}" if last else ""
+                    self.say(f"  {what}: {time.monotonic() - began_s:.1f} s{last}")
                     return state
+            last = missing
             await asyncio.sleep(POLL_S)
         raise LifeFailed(f"{what}: not after {STEP_TIMEOUT_S:.0f} s: {missing}")
 
@@ -385,12 +417,19 @@ def living(state: State) -> list[hakeeper_pb2.StoreInfo]:
     return [store for store in state.stores if not store.expired]
 
 
+def draining(stores: list[str], state: State) -> str:
+    """Which of these stores no drain was accepted for."""
+    others = {one.store_id for one in state.stores if one.mode != "draining"}
+    waits = sorted(others & set(stores))
+    return f"{' and '.join(waits)} not yet" if waits else ""
+
+
 def silent(state: State, store: str) -> str:
     """What keeps a store from counting as gone."""
     return f"{store} is heard" if store in {one.store_id for one in living(state)} else ""
 
 
-def joined(state: State, store: str) -> str:
+def joined(store: str, state: State) -> str:
     """What keeps a store from being one of the cluster's."""
     return "" if store in {one.store_id for one in living(state)} else f"{store} is not there"
 
