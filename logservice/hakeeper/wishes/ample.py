@@ -1,13 +1,14 @@
 """Ample: logs that certainly find another place, told without choosing one.
 
-Theory of operation. To choose a store for each replica of a store that is drained takes 36 µs, and a
-store may have ten thousand. Nearly all of them are of one kind: a log with its voters and nothing
-else, whose zones are spread as well as they can be. Such a log blocks at most as many hosts as it
-has members, and as many as it avoids. If the zone of the store that goes has more hosts than that
+Theory of operation. To choose a store for each replica of a store that is drained takes 36 µs, and
+a store may have ten thousand. Nearly all of them are of one kind: a log with its voters and nothing
+else, and with the usual rule for zones. Such a log blocks at most as many hosts as it has members,
+and as many as it avoids. If the zone of the store that goes has more hosts than that
 which take replicas, one of them is free, whichever the others are. The choice would be that store,
 or one that leaves the voters at least as far apart, because the order of placement asks for the
 zone before the load. So the log loses neither a replica nor a zone (INV-HK-AMPLE), and what is
-placed for other logs changes nothing in it: no load ever forbids a place.
+placed for other logs changes nothing in it: no load ever forbids a place. A log without a rule for
+zones goes where the load is least, so it is not told here.
 
 INV-HK-AMPLE: a choice would find nothing to say of a log that is told to have room.
 """

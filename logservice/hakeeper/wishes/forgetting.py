@@ -6,9 +6,9 @@ replaced; HAKeeper believes that only of a store that is silent, because a repli
 vote is no lost one. If a shard has no live majority, the replica on the lost store may be what is
 left of it, and only `force` says otherwise.
 
-To ask a thousand logs one by one for their majority would take 12 ms, so `_suspects` leaves out those
-that certainly have one. With more suspects than HAKEEPER_JUDGED_PER_VERB_MAX the verb is refused:
-then much more than one store is lost, and repairs go on meanwhile.
+To ask a thousand logs one by one for their majority would take 12 ms, so `_suspects` leaves out
+those that certainly have one. With more suspects than HAKEEPER_JUDGED_PER_VERB_MAX the verb is
+refused: then much more than one store is lost, and repairs go on meanwhile.
 
 What is forgotten is remembered by its data directories (INV-HK-GONE, `enrolment`). The name is
 free: with an empty disk it is a new store, and a name that HAKeeper once ran on is no exception.

@@ -15,8 +15,8 @@ the number of replicas on the stores, so it runs when a person asks, in slices, 
 
 A drain is judged at a stretch, because every replica of shard 0 has to come to the same answer at
 the same entry. So only logs that may lack something are judged one by one (`ample`), and at most
-HAKEEPER_JUDGED_PER_VERB_MAX of them: if nothing is wrong with those, the drain begins, and flags say
-what waits of the others. Whoever wants to know that before asks for the impact.
+HAKEEPER_JUDGED_PER_VERB_MAX of them: if nothing is wrong with those, the drain begins, and flags
+say what waits of the others. Whoever wants to know that before asks for the impact.
 
 INV-HK-JUDGED: a verb chooses places for no more logs than the bound says.
 """
