@@ -37,7 +37,7 @@ def placed(state: State) -> list[ShardState]:
 
 def wide(dice: random.Random) -> State:
     """Two zones of stores, some closed, lost or on one host, and logs of all kinds."""
-    state = cluster(*("ab"[number % 2] for number in range(dice.randrange(8, 25))))
+    state = cluster(*("ab"[number % 2] for number in range(dice.randrange(5, 17))))
     names = sorted(state.stores)
     for store in state.stores.values():
         store.host = dice.choice(["", "", "", "shared"])

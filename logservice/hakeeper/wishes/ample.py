@@ -2,13 +2,13 @@
 
 Theory of operation. To choose a store for each replica of a store that is drained takes 36 µs, and
 a store may have ten thousand. Nearly all of them are of one kind: a log with its voters and nothing
-else, and with the usual rule for zones. Such a log blocks at most as many hosts as it has members,
-and as many as it avoids. If the zone of the store that goes has more hosts than that
-which take replicas, one of them is free, whichever the others are. The choice would be that store,
-or one that leaves the voters at least as far apart, because the order of placement asks for the
-zone before the load. So the log loses neither a replica nor a zone (INV-HK-AMPLE), and what is
-placed for other logs changes nothing in it: no load ever forbids a place. A log without a rule for
-zones goes where the load is least, so it is not told here.
+else, and with the usual rule for zones. Such a log blocks the hosts of its members, and the stores
+that it avoids. If the zone of the store that goes has more other hosts that take replicas than the
+log avoids stores, one of them is free. The choice would be that one, or one that leaves the voters
+at least as far apart, because the order of placement asks for the zone before the load. So the log
+loses neither a replica nor a zone (INV-HK-AMPLE), and what is placed for other logs changes nothing
+in it: no load ever forbids a place. A log without a rule for zones goes where the load is least, so
+it is not told here.
 
 INV-HK-AMPLE: a choice would find nothing to say of a log that is told to have room.
 """
@@ -37,7 +37,8 @@ class Ample:
             open_ = takes_replicas(after, store.store) and settled(after, store)
             if open_ and not is_full(store):
                 hosts.setdefault(zone_of(store), set()).add(store.host_label)
-        self._hosts = {zone: len(found) for zone, found in hosts.items()}
+        self._hosts = hosts
+        self._host = {store.store: store.host_label for store in after.stores.values()}
 
     def has_room(self, shard: ShardState, leaving: Member) -> bool:
         """Whether the log certainly has a place as good as the one it leaves."""
@@ -55,4 +56,9 @@ class Ample:
             return False
         store = self._state.stores.get(leaving.store_id)
         zone = zone_of(store) if store is not None else NO_ZONE
-        return self._hosts.get(zone, 0) > len(members.members) + len(shard.avoid)
+        taken = {
+            self._host.get(one.store_id, one.store_id)
+            for one in members.members
+            if one.replica_id != leaving.replica_id
+        }
+        return len(self._hosts.get(zone, set()) - taken) > len(shard.avoid)
