@@ -77,7 +77,7 @@ def test_a_drain_is_judged_as_its_impact_is() -> None:
 def test_a_drain_judges_no_more_logs_than_the_bound(
     most: int, judged: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INV-HK-JUDGED. There are shard 0 and six logs, and none has another place."""
+    """INV-HK-JUDGED, HAKEEPER_JUDGED_PER_VERB_MAX. There are shard 0 and six logs, and none has another place."""
     monkeypatch.setattr(JUDGED, most)
     model = started(3, shards=6)
     asked: list[ShardId] = []
@@ -127,7 +127,7 @@ def test_no_log_that_lost_one_of_three_is_asked_when_its_store_is_forgotten(
 def test_a_forgetting_asks_no_more_logs_than_the_bound(
     most: int, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INV-HK-JUDGED: with one more than that it is refused, and may be forced."""
+    """HAKEEPER_JUDGED_PER_VERB_MAX: with one more than that it is refused, and may be forced."""
     model = started(5, shards=6)
     monkeypatch.setattr(JUDGED, most)
     monkeypatch.setattr(forgetting, "_MANY", 9)  # every log is a suspect
@@ -199,7 +199,7 @@ def test_a_shard_that_balancing_does_not_ask_is_whole() -> None:
 def test_balancing_asks_no_more_shards_than_the_bound(
     asked: int, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And waits when there are more, whole as the first ones may be."""
+    """HAKEEPER_LOOKS_PER_PASS_MAX; it waits when there are more, whole as the first may be."""
     monkeypatch.setattr("logservice.bounds.HAKEEPER_LOOKS_PER_PASS_MAX", 2)
     model = started(4, shards=4)
     looked: list[ShardId] = []
