@@ -77,7 +77,7 @@ def test_a_drain_is_judged_as_its_impact_is() -> None:
 def test_a_drain_judges_no_more_logs_than_the_bound(
     most: int, judged: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INV-HK-JUDGED, HAKEEPER_JUDGED_PER_VERB_MAX. There are shard 0 and six logs, and none has another place."""
+    """INV-HK-JUDGED, HAKEEPER_JUDGED_PER_VERB_MAX. None of shard 0 and six logs has a place."""
     monkeypatch.setattr(JUDGED, most)
     model = started(3, shards=6)
     asked: list[ShardId] = []
