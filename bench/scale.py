@@ -67,6 +67,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
     if arguments.verbs:
         world.run(2 * STORE_TIMEOUT_TICKS)
         scale_verbs.measure(world, note)
+        scale_verbs.crowded(arguments.version, note)
         return figures
     _passes(world, note)
     _forms(world, note)
@@ -75,6 +76,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
     _loss(world, note, "store", [sorted(world.stores)[len(world.stores) // 2]], 10_000)
     zone = [store.name for store in world.stores.values() if store.zone == "z1" and store.up]
     _loss(world, note, "zone", zone, arguments.zone_ticks)
+    scale_verbs.crowded(arguments.version, note)
     return figures
 
 

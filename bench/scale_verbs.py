@@ -4,10 +4,14 @@ Theory of operation. Each verb is applied as its encoded proposal, and then ten 
 wish begins is done in ticks, so the longest one counts as much as the verb itself. A verb that is
 refused was judged, too. Verbs that take something away come last; the world is whole again before
 each of the others.
+
+What a verb costs may grow with the replicas of its store. So a drain and a forgetting are measured
+in a cluster of few stores, too, each with more than a thousand.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 from bench.scale_world import World
@@ -28,6 +32,9 @@ from logservice.hakeeper.commands.verbs import (
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 
 AFTER_TICKS = 100
+
+CROWDED_STORES = 9
+CROWDED_SHARDS = 4000
 
 Note = Callable[[str, float, str], None]
 
@@ -75,6 +82,26 @@ def measure(world: World, note: Note) -> None:
     del world.stores[others[2]]
     # A log that has to be in three zones is never whole again when one of them is lost.
     ask("", proposals.ChangeShard(ShardId(7), policy=Policy()), 0)
+
+
+def crowded(version: int, note: Note) -> None:
+    """A drain and a forgetting of a store with many replicas, and what follows."""
+    world = World(CROWDED_STORES, 3, version)
+    world.create(CROWDED_SHARDS)
+    gc.collect()
+    gc.freeze()
+    keepers = {one.store_id for one in world.shards[HAKEEPER_SHARD].membership.members}
+    drained, lost = [name for name in sorted(world.stores) if name not in keepers][:2]
+    ask = _asking(world, note)
+    note("crowded: replicas of the store that is drained", len(world.stores[drained].copies), "")
+    ask("crowded: drain", SetStoreMode(drained, StoreMode.DRAINING))
+    ask("crowded: open", SetStoreMode(drained, StoreMode.OPEN))
+    _until_whole(world)
+    note("crowded: replicas of the store that is lost", len(world.stores[lost].copies), "")
+    world.lose([lost])
+    while not world.state.stores[lost].expired:
+        world.run(1)
+    ask("crowded: forget", ForgetStore(lost, lost=True))
 
 
 def _asking(world: World, note: Note) -> Callable[..., float]:

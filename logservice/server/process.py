@@ -37,7 +37,8 @@ _GC_THRESHOLDS: Final = (10_000, 20, 500)
 counts free them. Python's default would look for cycles after every 700 objects and walk the whole
 heap, with every index of every log in it, so often that the pauses show in the tail latency. A look
 at the youngest objects stops the event loop for a microsecond for each that is still alive: with
-50 000 HAKeeper stood still for 50 ms, now and then, while it repaired a lost zone.
+50 000 HAKeeper stood still for 50 ms, now and then, while it repaired a lost zone. Appends do not
+show the difference (docs/scale.md).
 """
 
 

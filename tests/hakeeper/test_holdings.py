@@ -115,7 +115,7 @@ def same(state: State) -> None:
     """INV-HK-HOLDINGS."""
     kept, anew = holdings(state), built(state)
     assert kept.restless(state) == anew.restless(state)
-    assert kept.uneasy == anew.uneasy
+    assert (kept.uneasy, kept.short) == (anew.uneasy, anew.short)
     assert (kept.strays, kept.ending) == (anew.strays, anew.ending)
     assert (kept.load, kept.load_of, kept.on) == (anew.load, anew.load_of, anew.on)
     assert kept.led_by_wish == anew.led_by_wish

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from logservice.hakeeper.commands.policy import ZoneRule
 from logservice.hakeeper.commands.proposals import DeleteShard
 from logservice.hakeeper.commands.verbs import SetLeader
 from logservice.hakeeper.repair.placement import Placement
 from logservice.hakeeper.repair.spread import Spread
-from logservice.hakeeper.state import StoreState, save
+from logservice.hakeeper.state import State, StoreState, save
 from logservice.hakeeper.wishes import impact
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.versions import KNOWN
@@ -23,6 +23,18 @@ from tests.hakeeper.random_states import STATES, random_state
 from tests.hakeeper.test_drain import started, stores_of
 
 ONE = ShardId(1)
+
+
+def of_places(state: State, findings: Sequence[impact.Finding]) -> list[impact.Finding]:
+    """Those that a drain takes, too. In which zones a log without a rule for them would be depends
+    on the loads, and so on all that was placed before it.
+    """
+    anywhere = {one.shard for one in state.shards.values() if one.policy.zone_rule is ZoneRule.NONE}
+    return [
+        one
+        for one in findings
+        if one.kind != impact.QUORUM and not (one.kind == impact.ZONES and one.shard in anywhere)
+    ]
 
 
 def kinds(found: impact.Impact) -> set[str]:
@@ -136,7 +148,7 @@ def test_the_state_is_not_changed_and_the_answer_is_the_same_again() -> None:
 
 
 def test_the_answer_is_that_of_stores_sorted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a drain is judged by all of it but the quorums, of which it takes none."""
+    """And a drain of one store is judged by all of it but the quorums: it takes none."""
 
     class Sorting(Placement):
         def _order(self, spread: Spread) -> Iterator[StoreState]:
@@ -152,8 +164,9 @@ def test_the_answer_is_that_of_stores_sorted_anew(monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as patch:
             patch.setattr(impact, "Placement", Sorting)
             assert impact.of(state, asked) == found
-        left = tuple(one for one in found.findings if one.kind != impact.QUORUM)
-        assert impact.of(state, asked, drained=True) == replace(found, findings=left)
+        for store in asked:
+            alone = impact.of(state, (store,)).findings
+            assert of_places(state, impact.of_drain(state, store)) == of_places(state, alone)
     for kind in (impact.QUORUM, impact.CAPACITY, impact.ZONES):
         assert kinds_seen[kind] > 100
 

@@ -17,6 +17,9 @@ the leader.
 INV-HK-BALANCE-WAITS: no replica is moved for zone or load while a shard is not whole or a repair is
 under way.
 
+Whether all shards are whole is asked of those that may not be, HAKEEPER_LOOKS_PER_PASS_MAX of them
+at most; when there are more, and those are whole, nothing moves either.
+
 A look costs as much as the cluster is large, so it is taken every HAKEEPER_BALANCE_TICKS at most.
 While something moves, or is wished, or a round has not ended, it is taken as often although nothing
 else asks for a pass: the moves of one look may all have ended before the next one is due.
@@ -34,10 +37,11 @@ from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.repair.leadership import Leadership
 from logservice.hakeeper.repair.site import spread_of, voting_stores
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Cause, Operator, Repair, ShardState, State
-from logservice.hakeeper.stores.health import Health, healths
+from logservice.hakeeper.stores.health import Health, healths, silent
 from logservice.hakeeper.stores.holdings import holdings
 from logservice.hakeeper.stores.standing import repair_off
 from logservice.hakeeper.stores.zones import zone_of
+from logservice.ids import ShardId
 
 _OURS = frozenset({Cause.BALANCE, Cause.ZONE})
 
@@ -87,13 +91,27 @@ def waits_for(state: State) -> str:
         if operator.kind in CHANGES_MEMBERSHIP and not _is_move(operator):
             return f"shard {operator.shard}: {operator.kind} for {operator.cause}"
     ours = {operator.shard for operator in state.operators.values() if _is_move(operator)}
-    for number in holdings(state).restless(state):
-        shard = state.shards.get(number)
-        if shard is None or number in ours or shard.deleting_tick or not shard.initial:
-            continue
-        if not is_whole(state, shard):
+    doubtful = sorted(_doubtful(state) - ours)
+    for number in doubtful[: bounds.HAKEEPER_LOOKS_PER_PASS_MAX]:
+        shard = state.shards[number]
+        if shard.initial and not is_whole(state, shard):
             return f"shard {shard.shard} is not whole"
+    if len(doubtful) > bounds.HAKEEPER_LOOKS_PER_PASS_MAX:
+        return f"{len(doubtful)} shards have a replica on a store that is silent"
     return ""
+
+
+def _doubtful(state: State) -> set[ShardId]:
+    """The shards that may not be whole. All others have their voters, and those are reported by
+    stores that are heard from. Those here are not whole either, but for some with a learner on a
+    store that is silent.
+    """
+    known = holdings(state)
+    found = set(known.short)
+    for store in state.stores.values():
+        if silent(state, store.last_tick):
+            found |= known.on.get(store.store, set())
+    return found - known.ending
 
 
 def is_whole(state: State, shard: ShardState) -> bool:

@@ -56,7 +56,8 @@ class Holdings:
     """What follows one state. `on`: the shards with a member on a store. `load`, `load_of`: the
     replicas of a store and of a data directory. `led_by_wish`: shards with a wish about the leader,
     `homing`: with a zone for it, `apart`: whose zone rule is hard, `limited`: with limits.
-    `uneasy`: those that are restless of themselves or for a member, whatever their stores do.
+    `uneasy`: those that are restless of themselves or for a member, whatever their stores do;
+    `short`: those among them that are not whole: joint, or without a voter that they should have.
     `turns`: the shards by their `turn`. `led`: the shards that a store says to lead. `replaying`:
     the services that replay a shard. `lagging`: services that have stopped to replay one. `ending`:
     deleted logs of which a store may have a replica.
@@ -72,6 +73,7 @@ class Holdings:
         self.apart: set[ShardId] = set()
         self.limited: set[ShardId] = set()
         self.uneasy: set[ShardId] = set()
+        self.short: set[ShardId] = set()
         self.strays: dict[ShardId, set[StoreId]] = {}
         self.turns: dict[int, set[ShardId]] = {}
         self.led: dict[StoreId, set[ShardId]] = {}
@@ -124,10 +126,10 @@ class Holdings:
         }
         if strays:
             self.strays[shard_id] = strays
-        restless = shard is not None and (
-            own_trouble(state, shard) or not all(_plain(state, shard, one) for one in after)
-        )
+        strange = [] if shard is None else [one for one in after if not _plain(state, shard, one)]
+        restless = shard is not None and (bool(strange) or own_trouble(state, shard))
         _keep(self.uneasy, shard_id, restless)
+        _keep(self.short, shard_id, shard is not None and restless and _lacks(shard, strange))
         if shard is not None:
             self.turns.setdefault(turn(shard_id), set()).add(shard_id)
         else:
@@ -164,6 +166,22 @@ class Holdings:
         services.discard(name)
         if not services:
             del self.replaying[shard]
+
+    def forget_store(self, state: State, name: StoreId) -> None:
+        """The store is not known any more. What memberships say of it stays. To touch each shard
+        that it had would take 20 ms for a thousand.
+        """
+        here = {one for one in self.on.get(name, ()) if _is_placed(state.shards[one])}
+        strays = [one for one, stores in self.strays.items() if name in stores]
+        self.uneasy |= here
+        self.short |= {one for one in here if votes_on(state.shards[one], name)}
+        for shard_id in strays:
+            self.strays[shard_id].discard(name)
+            if not self.strays[shard_id]:
+                del self.strays[shard_id]
+        self.led.pop(name, None)
+        self._touched |= here
+        self._touched.update(strays)
 
     def copied(self) -> Holdings:
         """The same, which follows another state."""
@@ -276,12 +294,17 @@ def forget_service(state: State, service: ServiceState) -> None:
 
 
 def touch_store(state: State, store: StoreId) -> None:
-    """The store came, went or has other data directories: all that it has or reports changed."""
+    """The store came, was forgotten, or has other data directories: all that it has or reports
+    changed.
+    """
     found: Holdings | None = state.__dict__.get(_NAME)
     if found is None:
         return
     known = state.stores.get(store)
-    reports = reported(known) if known is not None else set()
+    if known is None:
+        found.forget_store(state, store)
+        return
+    reports = reported(known)
     strays = {shard for shard, stores in found.strays.items() if store in stores}
     for shard in reports | strays | found.on.get(store, set()) | found.led.get(store, set()):
         found.touch(state, shard, (store,))
@@ -301,7 +324,7 @@ def own_trouble(state: State, shard: ShardState) -> bool:
     """Whether a look could have something to do for the shard's own sake, however its members are.
     A checker that looks at something new of a shard says so here.
     """
-    if not shard.initial or shard.deleting_tick:
+    if not _is_placed(shard):
         return False
     members = shard.members
     return bool(
@@ -312,6 +335,33 @@ def own_trouble(state: State, shard: ShardState) -> bool:
         or shard.disagreement
         or any(members.member(voter) is None for voter in members.voters)
         or (shard.behind and stands_still(state, shard))
+    )
+
+
+def votes_on(shard: ShardState, store: StoreId) -> bool:
+    """Whether a voter of the shard is on the store."""
+    members = shard.members
+    return any(
+        one.store_id == store and one.replica_id in members.voters for one in members.members
+    )
+
+
+def _is_placed(shard: ShardState) -> bool:
+    return bool(shard.initial) and not shard.deleting_tick
+
+
+def _lacks(shard: ShardState, strange: Collection[Member]) -> bool:
+    """Whether the shard is not whole, although none of its stores is silent. `strange`: its members
+    that are not reported as they should be.
+    """
+    if not _is_placed(shard):
+        return False
+    members = shard.members
+    return (
+        members.joint
+        or len(members.voters) != shard.wanted
+        or any(members.member(voter) is None for voter in members.voters)
+        or any(one.replica_id in members.voters for one in strange)
     )
 
 

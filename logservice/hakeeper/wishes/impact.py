@@ -12,6 +12,13 @@ answer is what HAKeeper would do, and not another opinion about it.
 
 The bytes of one replica are not reported, so the sum over the stores counts. Its cost grows with
 the number of replicas on the stores, so it runs when a person asks, in slices, and never in a pass.
+
+A drain is judged at a stretch, because every replica of shard 0 has to come to the same answer at
+the same entry. So only logs that may lack something are judged one by one (`ample`), and at most
+HAKEEPER_JUDGED_PER_VERB_MAX of them: if nothing is wrong with those, the drain begins, and flags
+say what waits of the others. Whoever wants to know that before asks for the impact.
+
+INV-HK-JUDGED: a verb chooses places for no more logs than the bound says.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from logservice import bounds
 from logservice.hakeeper.repair.drain import members_on
 from logservice.hakeeper.repair.placement import Placement
 from logservice.hakeeper.state import ShardState, State
@@ -29,6 +37,7 @@ from logservice.hakeeper.stores.health import Health, healths, live_store, toler
 from logservice.hakeeper.stores.holdings import lend
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
 from logservice.hakeeper.wishes import named_store
+from logservice.hakeeper.wishes.ample import Ample
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
 from logservice.sliced import Sliced
@@ -59,17 +68,34 @@ class Impact:
     findings: tuple[Finding, ...]
 
 
-def of(state: State, stores: Collection[StoreId], *, drained: bool = False) -> Impact:
+def of(state: State, stores: Collection[StoreId]) -> Impact:
     """What it would cost if the stores were away. A store that is not known is a finding, too: a
-    slip of the pen must not read as "it costs nothing". `drained`: they go on until all replicas
-    have left, so no quorum is at stake.
+    slip of the pen must not read as "it costs nothing".
     """
-    return Sliced(in_slices(state, stores, drained=drained)).at_a_stretch()
+    return Sliced(in_slices(state, stores)).at_a_stretch()
 
 
-def in_slices(
-    state: State, stores: Collection[StoreId], *, drained: bool = False
-) -> Generator[None, None, Impact]:
+def of_drain(state: State, store: StoreId) -> list[Finding]:
+    """What would wait if the store were drained: it goes on until all replicas have left, so no
+    quorum is at stake.
+    """
+    away = frozenset((store,))
+    after = _without(state, away)
+    placement = Placement(after)
+    ample = Ample(after, placement)
+    findings: list[Finding] = []
+    judged = 0
+    for shard, member in members_on(state, store):
+        if ample.has_room(shard, member):
+            continue
+        if judged == bounds.HAKEEPER_JUDGED_PER_VERB_MAX:
+            break
+        judged += 1
+        findings += _places(state, placement, shard, [member], {member.replica_id})
+    return findings + _bytes(state, away)
+
+
+def in_slices(state: State, stores: Collection[StoreId]) -> Generator[None, None, Impact]:
     """The answer of `of`, at the end. The state may change meanwhile: each shard is judged as it is
     when its turn comes.
     """
@@ -93,8 +119,7 @@ def in_slices(
         if shard_id in state.shards:
             shard, leaving = state.shards[shard_id], touched[shard_id]
             gone = {member.replica_id for member in leaving}
-            if not drained:
-                findings += _quorum(state, shard, gone)
+            findings += _quorum(state, shard, gone)
             findings += _places(state, placement, shard, leaving, gone)
         if number % _SLICE == 0:
             yield

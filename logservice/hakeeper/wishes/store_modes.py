@@ -27,7 +27,7 @@ def apply_mode(state: State, verb: SetStoreMode) -> Outcome:
     if not verb.force and verb.mode is not StoreMode.OPEN:
         found = impact.closing(state, store.store)
         if verb.mode is StoreMode.DRAINING:
-            found += impact.of(state, (store.store,), drained=True).findings
+            found += impact.of_drain(state, store.store)
         if found:
             return refused_for([one.text for one in found])
     store.mode, store.mode_reason = verb.mode, verb.reason
