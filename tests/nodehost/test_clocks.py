@@ -1,4 +1,4 @@
-"""A store compares its clock with those beside it, bounds what it stamps, and gives leadership away.
+"""A store compares its clock with those beside it, bounds what it stamps, and gives logs away.
 
 Names INV-TIME-4, INV-CLOCK-AGREE, INV-CLOCK-FAR and INV-CLOCK-HEIR.
 """
@@ -179,6 +179,7 @@ async def test_inv_clock_far_only_a_majority_makes_a_clock_far_and_it_comes_back
     beside.clock.ahead_us = SKEW_US + 1
     await beside.look()
     assert (beside.watch.far, beside.watch.ahead_us) == (True, SKEW_US + 1)
+    assert beside.watch.alarms() == ["clock wrong: +10.0 s off what most stores agree on"]
     assert beside.watch.near == {"b", "c"}
     beside.clock.ahead_us = SKEW_US // 2 + 1
     await beside.look()
@@ -186,6 +187,7 @@ async def test_inv_clock_far_only_a_majority_makes_a_clock_far_and_it_comes_back
     beside.clock.ahead_us = -SKEW_US // 2
     await beside.look()
     assert not beside.watch.far
+    assert beside.watch.alarms() == []
     assert beside.looks == 5
 
 

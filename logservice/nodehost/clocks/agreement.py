@@ -1,8 +1,8 @@
 """Agreement: the time that a majority of clocks agrees on.
 
 Theory of operation. A clock is written as its *offset*: what it shows less what this store's
-monotonic clock shows at the same moment. Offsets of clocks that are right are nearly equal, and stay
-what they are while time passes.
+monotonic clock shows at the same moment. Offsets of clocks that are right are nearly equal, and
+stay what they are while time passes.
 
 A majority of all clocks, those that did not answer counted too, agrees if its offsets lie within
 CLOCK_SKEW_MAX_S of each other. The closest such majority is taken, and its median.

@@ -2,10 +2,11 @@
 
 Theory of operation. A store's *neighbours* are the stores with members of the shards that have a
 replica here; the store itself is one of them. Every CLOCK_LOOK_S, and every second until a majority
-has answered, it asks each of them what time it is. That is no secret: it answers any store. An answer was read between the question and its arrival, so it is taken for the time half-way,
-and the error is at most half of the round trip. Answers that took longer than CLOCK_ASK_TIMEOUT_S
-are not used. What is kept are offsets to the monotonic clock of this process (`agreement`), which
-nobody sets. So a step of the own clock moves nothing that was learned.
+has answered, it asks each of them what time it is. That is no secret: it answers any store. An
+answer was read between the question and its arrival, so it is taken for the time half-way, and the
+error is at most half of the round trip. Answers that took longer than CLOCK_ASK_TIMEOUT_S are not
+used. What is kept are offsets to the monotonic clock of this process (`agreement`), which nobody
+sets. So a step of the own clock moves nothing that was learned.
 
 `wall_us` says what a leader may stamp (`replica.append_time`):
 
@@ -25,8 +26,8 @@ again at half of that. Where the majority disagrees nobody becomes far. A far st
 leaderships to near ones (`routing.clock_leaving`).
 
 The clock *jumped* if it moved by more than CLOCK_JUMP_MAX_S against the monotonic one between two
-ticks: somebody set it, or the host was suspended. Nothing is believed of it, as ever; it is compared
-again at once, and so it is when replicas came or went, and when the cluster was raised.
+ticks: somebody set it, or the host was suspended. It was not believed before, so nothing depends on
+it; it is compared again at once. So it is when replicas came or went, and after a raise.
 
 A log that was led by an earlier program may be ahead of all clocks. Its times go on by microseconds
 until they are reached; there is no verb to accept or to lower them.
@@ -60,6 +61,9 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.versions import KnownVersion
 
 logger = logging.getLogger(__name__)
+
+CLOCK_ALARM: Final = "clock wrong"
+"""What the alarm of a far clock begins with."""
 
 _NEEDS: Final = 2
 """The first cluster version in which a store knows the question."""
@@ -129,6 +133,11 @@ class ClockWatch:
         passed_us = self._monotonic_us()
         own_us = min(own_us, self._highest_us + passed_us)
         return own_us if self._lowest_us is None else max(own_us, self._lowest_us + passed_us)
+
+    def alarms(self) -> list[str]:
+        """What a person must look at; empty when all is well."""
+        off = f"{self.ahead_us / 1e6:+.1f} s off what most stores agree on"
+        return [f"{CLOCK_ALARM}: {off}"] if self.far else []
 
     def tick(self, now_s: float, replicas: int) -> None:
         """Time has passed. `replicas`: how many run here."""

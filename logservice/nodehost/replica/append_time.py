@@ -3,9 +3,9 @@
 Theory of operation. The leader stamps every block entry when it puts it together. The stamp stands
 in the entry's envelope, never in the client's block, so every replica, every reader and every
 repeated ack knows the same one. It is what the store's clock says, as far as the clocks of other
-stores confirm it (`clocks.clock_watch`, INV-TIME-4), and at least one microsecond
-above the newest stamp in the log: that of the state machine, or the leader's own newest one, which
-may not be applied yet. A leader stamps nothing before its term's first entry is applied
+stores confirm it (`clocks.clock_watch`, INV-TIME-4), and at least one microsecond above the newest
+stamp in the log: that of the state machine, or the leader's own newest one, which may not be
+applied yet. A leader stamps nothing before its term's first entry is applied
 (`intake`), so what earlier leaders stamped is in the state machine by then. The state machine
 refuses what does not grow (INV-TIME-1 of `rsm.state`).
 
@@ -18,8 +18,8 @@ and snapshots.
 
 Stamps begin at cluster version 2, because an older program takes a stamped entry for a corrupt one.
 A leader that has not learned of the raise yet stamps, too, when the log has a stamp: the log itself
-says then that the cluster was raised, and an entry without one would be refused. Where the time is not
-known yet, a log without a stamp gets none, as before the raise.
+says then that the cluster was raised, and an entry without one would be refused. Where the time is
+not known yet, a log without a stamp gets none, as before the raise.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from logservice.sim.loop import SINCE_1970_US
 from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
 
-
 _DRIFT: Final = 0.2
 """Between two monotonic clocks of a world."""
 
