@@ -123,6 +123,8 @@ class Neighbours:
 
 
 async def test_inv_time_4_a_clock_that_is_off_moves_the_times_by_the_bound() -> None:
+    """CLOCK_SKEW_MAX_S, to the microsecond."""
+    assert SKEW_US == bounds.CLOCK_SKEW_MAX_S * S_US
     beside = Neighbours(b=0, c=0)
     await beside.look()
     for ahead_us in (0, 700, -700, SKEW_US, -SKEW_US):
