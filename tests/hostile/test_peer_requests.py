@@ -47,7 +47,6 @@ ASKERS: Mapping[str, Asker] = {
     "shard.append": Asker.MEMBER,
     "shard.propose": Asker.MEMBER,
     "store-beat": Asker.ENROLLED,
-    "store.time": Asker.ANY,
 }
 """Who may ask for what. Whoever adds a method decides it and adds it here."""
 
@@ -158,7 +157,7 @@ async def test_every_method_has_a_rule_and_a_body_that_attacks_it(store: Store) 
     assert all(
         (rule.shard_of is not None) == (rule.asker is Asker.MEMBER) for rule in rules.values()
     )
-    assert set(BODIES) == set(ASKERS) - {"hakeeper.heartbeat", "store.time"}
+    assert set(BODIES) == set(ASKERS) - {"hakeeper.heartbeat"}
 
 
 @pytest.mark.parametrize("method", sorted(BODIES))
