@@ -27,6 +27,7 @@ from logservice_wire.rpcs import (
     FORGET_STORE,
     GET_ACCESS_LIST,
     GET_CLUSTER_STATE,
+    GET_SHARD_INFO,
     LIST_SHARDS,
     MOVE_REPLICA,
     PLAN_BALANCE,
@@ -71,8 +72,10 @@ class HakeeperClient:
         """Where the replicas of a shard are, and what is wanted of it. Raises ShardNotFound,
         ShardDeleted. `fresh`: as HAKeeper has it now, and not as the asked store knows.
         """
-        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
-        return await self._caller.router.shard_info(shard_id, deadline, fresh=fresh)
+        request = hakeeper_pb2.GetShardInfoRequest(shard_id=shard_id, fresh=fresh)
+        info = await self._caller.call(None, GET_SHARD_INFO, request, timeout)
+        self._caller.router.learn_info(shard_id, info)
+        return info
 
     async def create_shard(
         self,

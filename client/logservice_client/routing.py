@@ -122,6 +122,23 @@ class Router:
         route = self._routes.get(shard)
         return route.near if route is not None else ()
 
+    def learn_info(self, shard: int, info: hakeeper_pb2.ShardInfo) -> None:
+        """Note where the replicas of the shard are."""
+        route = self._route(shard)
+        route.asked_at_s = asyncio.get_running_loop().time()
+        route.replicas = tuple(address for address in info.client_addresses if address)
+        near = [
+            replica.client_address
+            for replica in info.replicas
+            if replica.reported and self._zone and _is_in(replica.zone, self._zone)
+            # A witness has no records to read.
+            if replica.role != "witness"
+        ]
+        # Clients of one zone share its replicas.
+        route.near = tuple(random.sample(near, len(near)))
+        if info.leader_address and not route.leader:
+            route.leader = info.leader_address
+
     def learn_position(self, shard: int, position: log_pb2.LogPosition) -> None:
         """Note the leader that an answer names."""
         if position.leader_address:
@@ -168,11 +185,9 @@ class Router:
 
         return await _race(connect, candidates, deadline)
 
-    async def shard_info(
-        self, shard: int, deadline: Deadline, *, fresh: bool = False
-    ) -> hakeeper_pb2.ShardInfo:
-        """GetShardInfo of the first store that answers; raises ShardNotFound, ShardDeleted,
-        NotReady. `fresh`: as HAKeeper has it now, and not as the store knows.
+    async def shard_info(self, shard: int, deadline: Deadline) -> hakeeper_pb2.ShardInfo:
+        """GetShardInfo of the first store that answers; every store is asked once. Raises
+        ShardNotFound, ShardDeleted, NotReady.
         """
 
         async def ask(address: str) -> hakeeper_pb2.ShardInfo | LogServiceError:
@@ -181,7 +196,7 @@ class Router:
             timeout_s = max(0.001, min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
             try:
                 info: hakeeper_pb2.ShardInfo = await call(
-                    hakeeper_pb2.GetShardInfoRequest(shard_id=shard, fresh=fresh), timeout=timeout_s
+                    hakeeper_pb2.GetShardInfoRequest(shard_id=shard), timeout=timeout_s
                 )
             except grpc.aio.AioRpcError as failure:
                 error = error_of(failure, mutating=False)
@@ -195,7 +210,7 @@ class Router:
         found = await _race(ask, self.candidates(shard), deadline)
         if isinstance(found, LogServiceError):
             raise found
-        self._learn_info(shard, found)
+        self.learn_info(shard, found)
         return found
 
     async def close(self) -> None:
@@ -205,22 +220,6 @@ class Router:
 
     def _route(self, shard: int) -> Route:
         return self._routes.setdefault(shard, Route())
-
-    def _learn_info(self, shard: int, info: hakeeper_pb2.ShardInfo) -> None:
-        route = self._route(shard)
-        route.asked_at_s = asyncio.get_running_loop().time()
-        route.replicas = tuple(address for address in info.client_addresses if address)
-        near = [
-            replica.client_address
-            for replica in info.replicas
-            if replica.reported and self._zone and _is_in(replica.zone, self._zone)
-            # A witness has no records to read.
-            if replica.role != "witness"
-        ]
-        # Clients of one zone share its replicas.
-        route.near = tuple(random.sample(near, len(near)))
-        if info.leader_address and not route.leader:
-            route.leader = info.leader_address
 
     async def _learn_first(self, shard: int, deadline: Deadline) -> None:
         """Ask HAKeeper because nothing is known; the endpoints have to do when it cannot tell."""

@@ -85,7 +85,7 @@ def main(
                 return
             yield seed
 
-    failures = 0
+    failed: list[Result] = []
     console = Console(highlight=False)
     with _progress(console) as progress:
         bar = progress.add_task("seeds", total=len(wanted))
@@ -104,7 +104,7 @@ def main(
                 bar, advance=1, description=f"{totals.virtual_s / 3600:.2f} cluster-hours"
             )
             if not result.ok:
-                failures += 1
+                failed.append(result)
                 _show_failure(console, result, foes, version)
                 if stop_at_first:
                     break
@@ -112,7 +112,10 @@ def main(
     for name, value in totals.rows():
         table.add_row(name, value)
     console.print(table)
-    sys.exit(1 if failures else 0)
+    # Once more, where nobody has to look for it in the output of hours.
+    for result in failed:
+        _show_failure(console, result, foes, version)
+    sys.exit(1 if failed else 0)
 
 
 def _progress(console: Console) -> Progress:

@@ -15,6 +15,7 @@ from logservice_wire.errors import (
     HoldLost,
     HoldRefused,
     InvalidArgument,
+    NotReady,
     ShardExists,
     ShardNotFound,
     StaleEpoch,
@@ -23,7 +24,7 @@ from logservice_wire.errors import (
     Truncated,
     WrongExpectedLsn,
 )
-from logservice_wire.v1 import log_pb2
+from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from tests.client.fake_server import FakeCluster, settled
 
@@ -184,6 +185,24 @@ async def test_cluster_and_shards(client: LogClient, cluster: FakeCluster) -> No
     assert await client.shard(2).append(b"elsewhere") == 1
     with pytest.raises(ShardNotFound):
         await client.hakeeper.shard_info(9)
+
+
+async def test_where_a_log_is_while_hakeeper_elects(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every store may say that HAKeeper has no leader: the question is asked again until the
+    caller's time is up, and not only once of each store.
+    """
+    answers = cluster.shard_info
+    refusals = iter(range(3 * len(cluster.endpoints)))
+
+    def electing(shard: int) -> hakeeper_pb2.ShardInfo:
+        for _ in refusals:
+            raise NotReady("HAKeeper has no leader")
+        return answers(shard)
+
+    monkeypatch.setattr(cluster, "shard_info", electing)
+    assert (await client.hakeeper.shard_info(1, fresh=True, timeout=30)).shard_id == 1
 
 
 async def test_an_unknown_shard_fails_at_once(client: LogClient) -> None:

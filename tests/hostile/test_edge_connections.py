@@ -22,7 +22,14 @@ import pytest
 from logservice.cli.processes import store_process
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile import http2
-from tests.hostile.victim import LegalClient, Peak, attacked, descriptors, resident_mib, three_times
+from tests.hostile.victim import (
+    LegalClient,
+    Peak,
+    attacked,
+    connections_from,
+    resident_mib,
+    three_times,
+)
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -63,16 +70,18 @@ def repeated(pid: int, attack: Callable[[], Awaitable[None]], warm: int = 5) -> 
 
     The first ones fill the allocator's arenas: what they leave behind differs.
     """
-    before = descriptors(pid)
     peaks: list[float] = []
+
+    def settled() -> bool:
+        return connections_from(pid, STRANGER) == 0
 
     async def all_of_them() -> None:
         for _ in range(warm):
             with Peak(pid) as peak:
                 await attack()
             peaks.append(peak.mib)
-            await eventually(lambda: descriptors(pid) <= before, 30.0)
-        peaks.extend(await three_times(pid, attack, lambda: descriptors(pid) <= before))
+            await eventually(settled, 30.0)
+        peaks.extend(await three_times(pid, attack, settled))
 
     asyncio.run(all_of_them())
     return peaks

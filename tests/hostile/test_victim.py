@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from pathlib import Path
 
@@ -13,11 +15,14 @@ from tests.hostile.victim import (
     LegalClient,
     Peak,
     attacked,
+    connections_from,
     descriptors,
     resident_mib,
 )
 
 pytestmark = pytest.mark.processes
+
+STRANGER = "127.0.0.8"
 
 
 def test_a_legal_client_alone(tmp_path: Path) -> None:
@@ -30,6 +35,20 @@ def test_a_legal_client_alone(tmp_path: Path) -> None:
         assert client.seen.p99_s > 0
         assert peak.mib >= resident_mib(pids[0]) * 0.5
         assert descriptors(pids[0]) > 3
+
+
+def test_connections_are_counted_by_their_address() -> None:
+    """Of this process, which is both ends: the accepted ones count, closed ones do not."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ours = [socket.create_connection(("127.0.0.1", port), 10, (STRANGER, 0)) for _ in range(3)]
+        accepted = [server.accept()[0] for _ in range(3)]
+        assert connections_from(os.getpid(), STRANGER) == 3
+        accepted.pop().close()
+        assert connections_from(os.getpid(), STRANGER) == 2
+        assert connections_from(os.getpid(), "127.0.0.19") == 0
+        for one in (*ours, *accepted):
+            one.close()
 
 
 def test_what_went_wrong_is_seen() -> None:

@@ -12,14 +12,17 @@ because the machine is noisy.
 
 `three_times` judges memory. The cost of an attack may be held once (buffers that stay warm,
 allocator arenas), but the third repetition's peak may be at most a tenth above the first's, and
-afterwards the number of descriptors is what it was.
+afterwards the number of descriptors is what it was, but for a few that a store opens by itself.
+Where the attackers have an address of their own, `connections_from` counts exactly.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -42,6 +45,11 @@ STALL_S_MAX = 2 * ELECTION_TICKS * TICK_MS / 1000
 
 GROWTH_MAX = 1.1
 """How much the peak of memory may grow from the first repetition to both later ones."""
+
+OWN_DESCRIPTORS = 8
+"""What a store may open by itself meanwhile: a connection of a peer, or of the legal client after
+another store was elected, a segment, files of LevelDB. An attack of which one connection in ten
+stays open leaves more."""
 
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
@@ -85,6 +93,23 @@ def resident_mib(pid: int) -> float:
 def descriptors(pid: int) -> int:
     """Open files and sockets of a process."""
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def connections_from(pid: int, address: str) -> int:
+    """How many TCP connections with this remote IPv4 address a process has open."""
+    remote = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:"
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            # An IPv4 address stands at the end of the IPv6 address that it is mapped to.
+            if columns[2][-len("0100007F:0000") :].startswith(remote):
+                inodes.add(f"socket:[{columns[9]}]")
+    held = 0
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            held += os.readlink(f"/proc/{pid}/fd/{name}") in inodes
+    return held
 
 
 class Peak:
@@ -186,7 +211,7 @@ async def three_times(
             await attack()
         peaks.append(peak.mib)
         await eventually(settled, 30.0)
-        await eventually(lambda: descriptors(pid) <= before, 30.0)
+        await eventually(lambda: descriptors(pid) <= before + OWN_DESCRIPTORS, 30.0)
     # One peak alone is higher by a fifth when the allocator happens to keep more; what is lost with
     # each attack is in both later peaks.
     assert min(peaks[1:]) <= peaks[0] * GROWTH_MAX, peaks

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from logservice_client import LogClient
 from logservice_client.read_result import Gap
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import LogServiceError, Reason
 
 APPEND_TIMEOUT_S = 30.0
 """How long the client repeats an append before it counts as failed."""
@@ -92,6 +92,9 @@ class Load:
 
     async def _writer(self, log: Log) -> None:
         shard = self._client.shard(log.shard)
+        # Appends whose outcome is unknown. One that was under way when its log ended is such a one,
+        # and the append behind it tells that it is no failure.
+        unknown: list[str] = []
         while self._pause_s >= 0 and not log.ended:
             began_s = time.monotonic()
             log.number += 1
@@ -101,13 +104,20 @@ class Load:
                 if error.reason.value in _FINAL:
                     log.ended = error.reason.value
                     return
-                log.failed.append(f"log {log.shard}, append {log.number}: {error}")
+                log.failed += unknown
+                unknown = [f"log {log.shard}, append {log.number}: {error}"]
+                if error.reason is not Reason.UNKNOWN_OUTCOME:
+                    log.failed += unknown
+                    unknown = []
             else:
+                log.failed += unknown
+                unknown = []
                 log.acked.append((log.number, lsn))
             phase = self.phases[-1]
             phase.appends += 1
             phase.longest_s = max(phase.longest_s, time.monotonic() - began_s)
             await asyncio.sleep(max(0.0, self._pause_s))
+        log.failed += unknown
 
     async def append_large(self, shard: int, size: int) -> None:
         """A record of `size` bytes beside what the log's writer writes. Raises as `append` does."""

@@ -30,7 +30,7 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import ADMIN, LocalCluster
 from tests.life.hosts import HostedCluster, Network
-from tests.life.load import Load
+from tests.life.load import Load, Phase
 
 ZONES = ("z1", "z2", "z3")
 STORE_TIMEOUT_S = 5.0
@@ -76,7 +76,7 @@ class Size:
     """How many large appends each log gets before half of the logs are deleted."""
 
 
-LONG = Size(64, (1, 3, 5, 3), 0.5, 4, 16)
+LONG = Size(64, (1, 3, 5, 3), 1.0, 4, 16)
 SHORT = Size(12, (1, 3), 0.25, 2, 32)
 
 
@@ -89,6 +89,7 @@ class Story:
         """`hosts`: whether each store has a host of its own; only after `hosts.enter`."""
         self.size = size
         self.say = say
+        self.began_s = time.monotonic()
         self.cluster = (HostedCluster if hosts else LocalCluster).create(
             directory / "cluster",
             stores=6,
@@ -124,7 +125,7 @@ class Story:
         self.client = LogClient(self.cluster.endpoints(), tls=self.cluster.client_tls())
         self.load = Load(self.client, self.size.pause_s)
         try:
-            self.load.begin("start")
+            self.begin("start")
             logs = list(range(1, self.size.logs + 1))
             for log in logs:
                 self.load.write(log)
@@ -160,7 +161,7 @@ class Story:
             self.deletion,
         ]
         if isinstance(self.cluster, HostedCluster):
-            self.say(f"  every link: {self.cluster.network.shaped}")
+            self.tell(f"  every link: {self.cluster.network.shaped}")
             steps.insert(0, functools.partial(self.link_cut, self.cluster.network))
         return steps
 
@@ -168,7 +169,7 @@ class Story:
 
     async def link_cut(self, network: Network) -> None:
         """The host of HAKeeper's leader is cut off, while its processes run on, and comes back."""
-        phase = self.load.begin("the link of HAKeeper's leader is cut")
+        phase = self.begin("the link of HAKeeper's leader is cut")
         async with self.machines:
             cut = of_log(await self.state(), 0).leader_store
             network.cut(cut)
@@ -181,7 +182,7 @@ class Story:
     async def zone_lost(self) -> None:
         """A zone is lost for good, with its disks."""
         lost = self.stores_in(await self.state(), "z3")
-        phase = self.load.begin("zone z3 is lost for good")
+        phase = self.begin("zone z3 is lost for good")
         for store in lost:
             async with self.machines:
                 if isinstance(self.cluster, HostedCluster):
@@ -194,14 +195,14 @@ class Story:
 
     async def zone_back(self) -> None:
         """New machines come up in that zone."""
-        self.load.begin("two new stores in z3")
+        self.begin("two new stores in z3")
         await self.join(["z3", "z3"])
         await self.until("no zone holds a majority of a log", spread)
 
     async def drain(self) -> None:
         """Two stores are emptied, stopped and forgotten."""
         self.may_kill.clear()
-        phase = self.load.begin("two stores drained and removed")
+        phase = self.begin("two stores drained and removed")
         stores = [self.stores_in(await self.state(), zone)[-1] for zone in ("z1", "z2")]
         began_s = time.monotonic()
         wait = f"{STEP_TIMEOUT_S:.0f}"
@@ -223,7 +224,7 @@ class Story:
 
     async def rolling_restart(self) -> None:
         """Every store is restarted, one after the other."""
-        phase = self.load.begin("rolling restart")
+        phase = self.begin("rolling restart")
         for store in list(self.cluster.stores):
             async with self.machines:
                 await asyncio.to_thread(self.cluster.stop, store)
@@ -233,7 +234,7 @@ class Story:
 
     async def grown(self) -> None:
         """More stores join, each in the zone that has fewest, and take their share."""
-        phase = self.load.begin(f"{self.size.joining} stores join, rebalanced")
+        phase = self.begin(f"{self.size.joining} stores join, rebalanced")
         state = await self.state()
         counts = {zone: len(self.stores_in(state, zone)) for zone in ZONES}
         zones = []
@@ -247,7 +248,7 @@ class Story:
 
     async def moved(self) -> None:
         """A voter, and the leader, of a log go where a person wants them."""
-        self.load.begin("a replica and a leader are moved by hand")
+        self.begin("a replica and a leader are moved by hand")
         shard = of_log(await self.state(), 2)
         source = shard.leader_store
         state = await self.state()
@@ -262,7 +263,7 @@ class Story:
 
     async def replica_counts(self) -> None:
         """The busy log gets more replicas and fewer."""
-        phase = self.load.begin("replica counts of a busy log")
+        phase = self.begin("replica counts of a busy log")
         busy = self.size.counts
         for count in busy:
             began_s = time.monotonic()
@@ -278,7 +279,7 @@ class Story:
         stay: copies leave the end of each segment unused, an eighth of one of this size, a segment
         or two of each store are not worth emptying, and HAKeeper's own log grows meanwhile.
         """
-        phase = self.load.begin("the logs grow large, half of them are deleted")
+        phase = self.begin("the logs grow large, half of them are deleted")
         logs = list(range(1, self.size.logs + 1))
         doomed = logs[len(logs) // 2 :]
         before = used(await self.state())
@@ -348,6 +349,15 @@ class Story:
         for store in stores:
             await self.until(f"{store} has joined", functools.partial(joined, store))
 
+    def begin(self, name: str) -> Phase:
+        """A new phase, and say so."""
+        self.tell(name)
+        return self.load.begin(name)
+
+    def tell(self, text: str) -> None:
+        """Say it with the time since the beginning."""
+        self.say(f"{time.monotonic() - self.began_s:5.0f} s  {text}")
+
     async def ctl(self, *arguments: str) -> None:
         """`logctl`, as a person runs it. Raises LifeFailed when it fails."""
         process = await asyncio.create_subprocess_exec(
@@ -391,7 +401,7 @@ class Story:
             else:
                 if not missing:
                     last = f", at last for: {last}" if last else ""
-                    self.say(f"  {what}: {time.monotonic() - began_s:.1f} s{last}")
+                    self.tell(f"  {what}: {time.monotonic() - began_s:.1f} s{last}")
                     return state
             last = missing
             await asyncio.sleep(POLL_S)
