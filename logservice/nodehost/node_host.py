@@ -36,6 +36,7 @@ from logservice.ids import (
     StoreId,
 )
 from logservice.invariants import InvariantViolation
+from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.halts import Halts
@@ -63,6 +64,7 @@ from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.role_log import RoleLog
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
+from logservice.nodehost.routing import clock_leaving
 from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
@@ -119,6 +121,9 @@ class NodeHost:
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.hold_expiry = HoldExpiry(clock)
+        self.clocks = ClockWatch(
+            identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
+        )
         self.replicas = ReplicaTable(
             self,
             options,
@@ -169,6 +174,7 @@ class NodeHost:
         await self._quiescence.stop()
         await self.vouching.stop()
         await self.giving_way.stop()
+        await self.clocks.stop()
         if self._started:
             for directory in self.directories:
                 await directory.engine.stop()
@@ -339,6 +345,18 @@ class NodeHost:
 
     # --- time -------------------------------------------------------------------------------------
 
+    def _neighbours(self) -> frozenset[StoreId]:
+        """See `ClockWatch`."""
+        running = self.replicas.running.values()
+        return frozenset(
+            member.store_id for replica in running for member in replica.raft.membership.members
+        )
+
+    def _looked(self) -> None:
+        """The clocks were compared."""
+        if self.clocks.far:
+            clock_leaving.leave(list(self.replicas.running.values()), self.clocks.near)
+
     def _tick_directory(self, directory: Directory) -> None:
         """Tell every replica in the directory what its disk takes, when that has changed."""
         directory.engine.mark_if_idle()
@@ -361,6 +379,7 @@ class NodeHost:
                 self._tick_directory(directory)
             self._quiescence.tick(now_s)
             self.hold_expiry.tick(now_s)
+            self.clocks.tick(now_s, len(self.replicas.running))
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
 
