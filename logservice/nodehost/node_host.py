@@ -64,9 +64,10 @@ from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.role_log import RoleLog
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
-from logservice.nodehost.routing import clock_leaving
+from logservice.nodehost.routing.clock_leaving import ClockLeaving
 from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
+from logservice.nodehost.routing.successors import Successors
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.messages import Message, TimeoutNow
@@ -139,7 +140,9 @@ class NodeHost:
         running = self.replicas.running
         self.vouching = Vouching(running, self.requests, clock, options.election_timeout_s)
         self.router = Router(running, self.requests, identity, clock, options, tracing)
-        self.giving_way = GivingWay(running, self.requests, clock, self.cluster_version)
+        self.successors = Successors(running, self.requests)
+        self.giving_way = GivingWay(self.successors, clock, self.cluster_version)
+        self._clock_leaving = ClockLeaving(self.successors)
         self._on_fatal = on_fatal
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -175,6 +178,7 @@ class NodeHost:
         await self.vouching.stop()
         await self.giving_way.stop()
         await self.clocks.stop()
+        await self._clock_leaving.stop()
         if self._started:
             for directory in self.directories:
                 await directory.engine.stop()
@@ -355,7 +359,7 @@ class NodeHost:
     def _looked(self) -> None:
         """The clocks were compared."""
         if self.clocks.far:
-            clock_leaving.leave(list(self.replicas.running.values()), self.clocks.near)
+            self._clock_leaving.leave(self.replicas.running.values(), self.clocks.near)
 
     def _tick_directory(self, directory: Directory) -> None:
         """Tell every replica in the directory what its disk takes, when that has changed."""

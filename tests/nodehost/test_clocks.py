@@ -21,6 +21,7 @@ from logservice.nodehost.clocks.agreement import agreed_us, majority_answered
 from logservice.nodehost.clocks.clock_watch import TIME, ClockWatch, Time
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.append_time import AppendTime
+from logservice.nodehost.routing.successors import APPLIES, Applies, Asked
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm.log_rsm import LogRsm
 from logservice.versions import KnownVersion
@@ -301,6 +302,36 @@ async def test_a_leader_whose_clock_is_a_year_ahead_bounds_its_times_and_is_repl
     await clocks.host(successor).router.transfer_leadership(SHARD, replica.replica_id, 30.0)
     await eventually(lambda: replica.ready_to_lead)
     await clocks.host(leader).append(SHARD, request(), 30.0)
+
+
+async def test_inv_clock_heir_no_voter_that_applies_nothing_gets_the_leadership(
+    clocks: Cluster,
+) -> None:
+    """One near voter is stuck: the other one leads, although the stuck one has as much of the log.
+    Where both others are stuck the leader stays.
+    """
+    asked: list[int] = []
+
+    async def stuck(_: PeerIdentity, question: Asked) -> Applies:
+        asked.append(question.replica)
+        return Applies(1 << 40, stuck=True)
+
+    await known_times(clocks)
+    leader = await clocks.leader()
+    other, heir = sorted({1, 2, 3} - {leader})
+    clocks.host(other).requests.register(APPLIES, stuck)
+    clocks.stores[leader].more["clock"].ahead_us = YEAR_US
+    await eventually(lambda: clocks.replica(heir).ready_to_lead)
+    assert asked
+    clocks.stores[leader].more["clock"].ahead_us = 0
+    await eventually(lambda: not clocks.host(leader).clocks.far)
+    clocks.host(leader).requests.register(APPLIES, stuck)
+    asked.clear()
+    term = clocks.replica(heir).raft.term
+    clocks.stores[heir].more["clock"].ahead_us = YEAR_US
+    await eventually(lambda: len(asked) >= 6)
+    assert clocks.replica(heir).raft.term == term
+    assert clocks.replica(heir).ready_to_lead
 
 
 async def test_inv_clock_heir_where_the_others_are_not_near_the_leader_stays(
