@@ -323,6 +323,8 @@ def make_loud(config: SimConfig) -> None:
     config.calm, config.loud = True, True
     config.net = NetFaults(through_codec=config.net.through_codec)
     config.clock_rates, config.diverges = (), False
+    # At the rate of worlds with small logs, a member that fell behind a loud one needs minutes.
+    config.catch_up_bytes_per_s = 0
     config.shards, config.writers = max(2, min(config.shards, 4)), max(1, config.writers)
     config.threaded_disks, config.disk_delay_s = (True,) * config.stores, 0.02
     config.group_bytes_goal, config.entry_bytes_target, config.tick_ms = 300, 256, 50

@@ -22,9 +22,11 @@ from collections.abc import Iterator
 from logservice.sim.clients.client import ShardHistory
 from logservice.sim.history import Append, Outcome, Read
 
-QUIET_S = 0.5
-"""Ten ticks of a world with a loud log, and 25 commit groups. An append takes one to two groups at
-its leader and at the fastest follower; the loud log has over a hundred waiting."""
+QUIET_S = 1.0
+"""Fifty commit groups of a world with a loud log. An append takes one to two groups at its leader
+and at the fastest follower. It may wait there behind one group of each other log, and log storage
+may take every second group for what it copies out of small segments (0.57 s, seed 395). The loud
+log has over a hundred waiting."""
 
 
 def fencing(history: ShardHistory) -> Iterator[str]:
