@@ -103,6 +103,16 @@ class Event(enum.Enum):
         logging.WARNING,
         "shard {shard}: {hold} of a service is not set or released yet: {error}",
     )
+    CLOCK_JUMPED = (
+        logging.WARNING,
+        "the clock of this store jumped by {seconds} s; it is compared with other stores'",
+    )
+    CLOCK_FAR = (
+        logging.ERROR,
+        "the clock of this store is {seconds} s off what most stores agree on:"
+        " its leaderships are handed away",
+    )
+    CLOCK_NEAR = (logging.INFO, "the clock of this store is right again ({seconds} s off)")
     HOLD_EXPIRED = (
         logging.INFO,
         "shard {shard}: hold {hold} of {owner} at LSN {lsn} was not renewed for {ttl_s} s, and is"

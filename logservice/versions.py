@@ -38,6 +38,11 @@ LABEL_PREFIX: Final = "logservice/"
 RANGE_LABEL: Final = LABEL_PREFIX + "cluster-versions"
 """The label in which a store says its range, as ``lowest-highest``."""
 
+CLOCK_LABEL: Final = LABEL_PREFIX + "clock"
+"""The label in which a store says, from cluster version 2 on, that its clock is far from what a
+majority agrees on, and for as long as it is: it gives its leaderships away.
+"""
+
 WRITTEN: Final[Mapping[str, Mapping[int, int]]] = {
     "identity": {1: 2, 2: 3},
     "peer-protocol": {1: 4, 2: 4},

@@ -271,5 +271,28 @@ answer may take (APPLY_ASK_TIMEOUT_S), so one asks at a time."""
 APPLY_ASK_TIMEOUT_S: Final = 2.0
 """For the answer of another voter to a leader that is stuck; a healthy loop answers at once."""
 
+CLOCK_SKEW_MAX_S: Final = 10.0
+"""How far a store's clock may be off what a majority agrees on before the store gives leadership
+away, and how far ahead of it an append time may be. A time service keeps clocks within
+milliseconds, one that has just started within a second, and a comparison is off by half a second at
+most (CLOCK_ASK_TIMEOUT_S); who asks for the LSN at a time, or keeps records for days, does not
+notice ten seconds."""
+
+CLOCK_JUMP_MAX_S: Final = 1.0
+"""A clock that moves by more than this against the monotonic one between two ticks was set. Time
+services slew what is less than 0.13 s, and a leap second is not more."""
+
+CLOCK_LOOK_S: Final = 5.0
+"""Between two comparisons of a store's clock with its neighbours'. It bounds for how long a leader
+goes on whose clock has become wrong; the machines' monotonic clocks drift by a millisecond
+meanwhile at most."""
+
+CLOCK_ASK_TIMEOUT_S: Final = 1.0
+"""For the answer of a store that was asked for its time. Half of it is the error of an answer."""
+
+CLOCK_HAND_OVERS_PER_LOOK: Final = 100
+"""Logs that a store whose clock is wrong hands over after one comparison: that many elections are
+over before the next one."""
+
 RECOVER_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Payloads of one commit group of `logservice recover`: a tenth of a second of a disk."""

@@ -36,6 +36,7 @@ from logservice.ids import (
     StoreId,
 )
 from logservice.invariants import InvariantViolation
+from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.halts import Halts
@@ -63,8 +64,10 @@ from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.role_log import RoleLog
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
+from logservice.nodehost.routing.clock_leaving import ClockLeaving
 from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
+from logservice.nodehost.routing.successors import Successors
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.messages import Message, TimeoutNow
@@ -119,6 +122,9 @@ class NodeHost:
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.hold_expiry = HoldExpiry(clock)
+        self.clocks = ClockWatch(
+            identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
+        )
         self.replicas = ReplicaTable(
             self,
             options,
@@ -134,7 +140,9 @@ class NodeHost:
         running = self.replicas.running
         self.vouching = Vouching(running, self.requests, clock, options.election_timeout_s)
         self.router = Router(running, self.requests, identity, clock, options, tracing)
-        self.giving_way = GivingWay(running, self.requests, clock, self.cluster_version)
+        self.successors = Successors(running, self.requests)
+        self.giving_way = GivingWay(self.successors, clock, self.cluster_version)
+        self._clock_leaving = ClockLeaving(self.successors)
         self._on_fatal = on_fatal
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -169,6 +177,8 @@ class NodeHost:
         await self._quiescence.stop()
         await self.vouching.stop()
         await self.giving_way.stop()
+        await self.clocks.stop()
+        await self._clock_leaving.stop()
         if self._started:
             for directory in self.directories:
                 await directory.engine.stop()
@@ -339,6 +349,18 @@ class NodeHost:
 
     # --- time -------------------------------------------------------------------------------------
 
+    def _neighbours(self) -> frozenset[StoreId]:
+        """See `ClockWatch`."""
+        running = self.replicas.running.values()
+        return frozenset(
+            member.store_id for replica in running for member in replica.raft.membership.members
+        )
+
+    def _looked(self) -> None:
+        """The clocks were compared."""
+        if self.clocks.far:
+            self._clock_leaving.leave(self.replicas.running.values(), self.clocks.near)
+
     def _tick_directory(self, directory: Directory) -> None:
         """Tell every replica in the directory what its disk takes, when that has changed."""
         directory.engine.mark_if_idle()
@@ -361,6 +383,7 @@ class NodeHost:
                 self._tick_directory(directory)
             self._quiescence.tick(now_s)
             self.hold_expiry.tick(now_s)
+            self.clocks.tick(now_s, len(self.replicas.running))
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
 

@@ -143,6 +143,7 @@ class Store:
             *(self._transport.alarms() if self._transport is not None else ()),
             *(self._client_port.alarms() if self._client_port is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),
+            *(self._parts.host.clocks.alarms() if self._parts is not None else ()),
         ]
 
     async def stop(self) -> None:

@@ -267,8 +267,26 @@ def make_rotten(config: SimConfig) -> None:
 def step_walls(config: SimConfig, share: float = 0.6) -> None:
     """Let the times of day of the stores differ, and jump, in this share of the worlds."""
     chance = random.Random(f"wall/{config.seed}")
-    if chance.random() < share:
+    if chance.random() >= share:
+        return
+    if chance.random() < 0.5:
         config.wall_steps = tuple(_wall_steps(chance) for _ in range(config.stores))
+    else:
+        # One clock is wrong, and all others are right: the checker of times knows what it may see.
+        wrong = chance.randrange(config.stores)
+        config.wall_steps = tuple(
+            _wrong_steps(chance) if store == wrong else () for store in range(config.stores)
+        )
+
+
+def _wrong_steps(chance: random.Random) -> tuple[tuple[float, int], ...]:
+    """The time of day of one store: off by a year or so, from the start or by a jump, and back."""
+    ahead_us = chance.choice((_YEAR_US, _YEAR_US, -_YEAR_US, 86_400_000_000, 50_000_000))
+    since_s = chance.choice((0.0, chance.uniform(0.0, 20.0)))
+    steps = [(since_s, ahead_us)]
+    if chance.random() < 0.3:
+        steps.append((since_s + chance.uniform(1.0, 15.0), 0))
+    return tuple(steps)
 
 
 def _wall_steps(chance: random.Random) -> tuple[tuple[float, int], ...]:

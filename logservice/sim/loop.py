@@ -32,7 +32,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor as FuturesExecutor
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from logservice.invariants import invariant
 
@@ -371,6 +371,10 @@ class SimLoop(asyncio.BaseEventLoop):
             invariant(False, "INV-SIM-TIME", now_s=self.now_s)
 
 
+SINCE_1970_US: Final = 1_700_000_000 * 1_000_000
+"""What clocks that are right show at the virtual time 0."""
+
+
 class SimClock:
     """See `clock.Clock`: what the process's clock shows."""
 
@@ -388,7 +392,8 @@ class SimClock:
         return self._process.local(self._loop.now_s)
 
     def wall_us(self) -> int:
-        now_us = int(self.monotonic() * 1_000_000)
+        # Whatever the rate of the monotonic clock: a time service keeps the time of day.
+        now_us = SINCE_1970_US + int(self._loop.now_s * 1_000_000)
         for since_s, ahead_us in reversed(self._steps):
             if self._loop.now_s >= since_s:
                 return now_us + ahead_us

@@ -199,6 +199,7 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_store(2, ready=False, reasons=reason("truncation_stalled")), "truncation_stalled", 2),
         (with_store(2, alarms=("peer plane: expires",)), "alarm", 2),
         (with_store(2, alarms=("peer port crowded: many",)), "peer_port_crowded", 2),
+        (with_store(2, alarms=("clock wrong: +12.0 s off",)), "clock_wrong", 2),
         (with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US + 1), "slow_disk", 2),
         (with_store(2, version="1.1"), "versions", 3),
         (report(cluster=changed(report().cluster, next_version=2)), "cluster_version", 3),

@@ -7,6 +7,7 @@ enrolled tries every method that a store answers, over real TLS connections and 
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -47,6 +48,7 @@ ASKERS: Mapping[str, Asker] = {
     "shard.append": Asker.MEMBER,
     "shard.propose": Asker.MEMBER,
     "store-beat": Asker.ENROLLED,
+    "store.time": Asker.ANY,
 }
 """Who may ask for what. Whoever adds a method decides it and adds it here."""
 
@@ -157,7 +159,7 @@ async def test_every_method_has_a_rule_and_a_body_that_attacks_it(store: Store) 
     assert all(
         (rule.shard_of is not None) == (rule.asker is Asker.MEMBER) for rule in rules.values()
     )
-    assert set(BODIES) == set(ASKERS) - {"hakeeper.heartbeat"}
+    assert set(BODIES) == set(ASKERS) - {"hakeeper.heartbeat", "store.time"}
 
 
 @pytest.mark.parametrize("method", sorted(BODIES))
@@ -171,6 +173,19 @@ async def test_a_stranger_with_a_certificate_gets_nothing(store: Store, method: 
         assert isinstance(answer, Refusal), (method, body, answer)
         assert answer.reason in ("PERMISSION_DENIED", "INVALID_ARGUMENT"), answer
     assert refused.total() > counted
+    assert what_is(store) == before
+    assert STRANGER not in parts_of(store).book.peer_addresses()
+    await peer.close()
+
+
+async def test_a_stranger_is_told_the_time_and_changes_nothing(store: Store) -> None:
+    peer = await stranger(store)
+    before = what_is(store)
+    for body in (b"", b"garbage", bytes(1000)):
+        answer = await peer.ask("store.time", body)
+        assert isinstance(answer, bytes)
+        [wall_us] = msgspec.msgpack.decode(answer)
+        assert abs(wall_us - time.time_ns() // 1000) < 60_000_000
     assert what_is(store) == before
     assert STRANGER not in parts_of(store).book.peer_addresses()
     await peer.close()

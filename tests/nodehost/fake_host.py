@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from logservice_wire.errors import (
@@ -153,6 +154,7 @@ class FakeHost:
         self.requests = PeerRequests(self.identity, self.transport, lambda *_: None)
         self.requests.directory = Everybody()
         self.cluster_version = KnownVersion()
+        self.clocks = SimpleNamespace(far=False)
         self.limits = LimitTable()
         self.limit = self.limits.update
         self.catch_up = CatchUpBudget(self.clock)

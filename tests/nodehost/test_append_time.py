@@ -136,7 +136,7 @@ async def test_below_cluster_version_2_nothing_is_stamped(tmp_path: Path) -> Non
 
 
 async def test_times_grow_over_leaders_whose_clocks_differ_by_a_year(clocks: Clocks) -> None:
-    """INV-TIME-2: and the new leader's clock stops nothing."""
+    """INV-TIME-2: and no leader's clock stops anything, or takes the times along (INV-TIME-4)."""
     cluster = clocks.cluster
     acked: list[int] = []
     year_us = 365 * 86_400 * 1_000_000
@@ -149,7 +149,8 @@ async def test_times_grow_over_leaders_whose_clocks_differ_by_a_year(clocks: Clo
         other = next(one for one in replica.raft.membership.voters if one != replica.replica_id)
         await host.router.transfer_leadership(SHARD, other, 30.0)
         await eventually(lambda left=number: cluster.replica(left).raft.leader not in (0, left))
-    assert acked == [3 * year_us + step for step in range(9)]
+    assert acked == sorted(set(acked))
+    assert acked[-1] < year_us
     for number in cluster.stores:
         replica = cluster.replica(number)
         await eventually(lambda one=replica: one.log_bounds[1] == 9)

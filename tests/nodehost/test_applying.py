@@ -12,7 +12,7 @@ from logservice import bounds
 from logservice.ids import ReplicaId
 from logservice.nodehost.replica.applying import Applying
 from logservice.nodehost.replica.replica import Replica
-from logservice.nodehost.routing.giving_way import APPLIES, Applies, Asked
+from logservice.nodehost.routing.successors import APPLIES, Applies, Asked
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.core import Raft
 from logservice.raft.log.log import RaftLog
@@ -93,7 +93,7 @@ async def test_inv_give_way_1_a_leader_that_is_stuck_gives_way_to_one_that_appli
     assert cluster.replica(leader).info().stuck
 
 
-async def test_inv_give_way_1_nobody_gives_way_when_all_are_stuck(
+async def test_inv_successor_1_nobody_gives_way_when_all_are_stuck(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = await cluster.leader()
@@ -103,15 +103,15 @@ async def test_inv_give_way_1_nobody_gives_way_when_all_are_stuck(
         stop_applying(cluster.replica(number), monkeypatch)
     monkeypatch.setattr(bounds, "APPLY_ASK_AGAIN_S", 0.05)
     asked: list[ReplicaId] = []
-    way = cluster.host(leader).giving_way
-    ask = way._ask
+    way, successors = cluster.host(leader).giving_way, cluster.host(leader).successors
+    ask = successors._ask
 
     async def counted(replica: Replica, other: ReplicaId) -> object:
         answer = await ask(replica, other)
         asked.append(other)
         return answer
 
-    monkeypatch.setattr(way, "_ask", counted)
+    monkeypatch.setattr(successors, "_ask", counted)
     task = await appended(cluster, leader)
     await eventually(lambda: len(asked) >= 4 and not way._tasks)
     assert cluster.replica(leader).raft.role is Role.LEADER
@@ -119,7 +119,7 @@ async def test_inv_give_way_1_nobody_gives_way_when_all_are_stuck(
     task.cancel()
 
 
-async def test_inv_give_way_1_who_does_not_answer_in_time_is_no_successor(
+async def test_inv_successor_1_who_does_not_answer_in_time_is_no_successor(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "APPLY_ASK_TIMEOUT_S", 0.05)
@@ -142,7 +142,7 @@ async def test_inv_give_way_1_who_does_not_answer_in_time_is_no_successor(
     task.cancel()
 
 
-async def test_inv_give_way_2_a_replica_tries_once_in_a_while_and_only_from_version_2_on(
+async def test_inv_give_way_1_a_replica_tries_once_in_a_while_and_only_from_version_2_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = await cluster.leader()

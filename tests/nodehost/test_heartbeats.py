@@ -50,7 +50,7 @@ from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.agent.version_learner import VersionLearner
 from logservice.nodehost.info import HaltedReplica
 from logservice.raft.ready import Role
-from logservice.versions import KNOWN
+from logservice.versions import CLOCK_LABEL, KNOWN
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, info
 from tests.waiting import eventually
 
@@ -138,6 +138,14 @@ async def test_a_heartbeat_says_who_and_what() -> None:
     assert report.match == ((2, 1),)
     assert report.recently_active == (2,)
     assert store.stored == ((TWO, 1030),)
+
+
+async def test_a_heartbeat_says_that_the_clock_is_far_for_as_long_as_it_is() -> None:
+    rig = Rig()
+    for far in (False, True, False):
+        rig.host.clocks.far = far
+        await rig.sender.beat_once()
+        assert (CLOCK_LABEL in rig.state.stores["s1"].labels) is far
 
 
 async def test_what_a_directory_lost_track_of_is_said_before_any_command_can_come() -> None:

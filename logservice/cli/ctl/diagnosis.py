@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from logservice import bounds
 from logservice.cli.ctl.outside_view import OutsideView
 from logservice.hakeeper.stores.zones import is_in
+from logservice.nodehost.clocks.clock_watch import CLOCK_ALARM
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster.rows import (
     ClusterReport,
@@ -467,6 +468,16 @@ def _alarm(store: str, alarm: str) -> Finding:
             " the others.",
             "peer-port.md",
         )
+    if alarm.startswith(CLOCK_ALARM):
+        return Finding(
+            Severity.WARNING,
+            "clock_wrong",
+            f"{store}: {alarm}",
+            "It gives its leaderships away and gets none until the clock is right. Appends go on,"
+            " and append times stay near what the other stores' clocks say.",
+            "Set the clock, and see why the time service of that machine did not.",
+            "not-ready.md",
+        )
     return Finding(
         Severity.WARNING,
         "alarm",
@@ -659,7 +670,7 @@ def _differences(report: ClusterReport) -> Iterator[Finding]:
                 "clock",
                 f"The clock of {store.store} is {store.clock_offset_us / 1e6:+.1f} s off that of"
                 f" {report.cluster.asked_store}.",
-                "Nothing in the log depends on clocks; certificates and the times in logs do.",
+                "What a log keeps depends on no clock; certificates and the times in logs do.",
                 "Check the time service on both machines.",
             )
 

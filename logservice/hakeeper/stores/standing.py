@@ -14,6 +14,7 @@ from logservice.hakeeper.commands.verbs import Errand, StoreMode
 from logservice.hakeeper.spoken import spoken
 from logservice.hakeeper.state import LeaderWish, ShardState, State, Wish
 from logservice.ids import ShardId, StoreId
+from logservice.versions import CLOCK_LABEL
 
 
 def mode_of(state: State, store: StoreId) -> StoreMode:
@@ -29,7 +30,13 @@ def takes_replicas(state: State, store: StoreId) -> bool:
 
 def takes_leaders(state: State, store: StoreId) -> bool:
     """Whether HAKeeper may hand a leadership to the store."""
-    return mode_of(state, store) is not StoreMode.DRAINING
+    return mode_of(state, store) is not StoreMode.DRAINING and not clock_far(state, store)
+
+
+def clock_far(state: State, store: StoreId) -> bool:
+    """Whether the store says that its clock is wrong. It gives away what it would be handed."""
+    known = state.stores.get(store)
+    return state.cluster_version >= 2 and known is not None and CLOCK_LABEL in known.labels
 
 
 def repair_off(state: State, store: StoreId | None) -> bool:

@@ -9,7 +9,7 @@ one that is drained; what changes later is `leaders`' to see.
 from __future__ import annotations
 
 from logservice import bounds
-from logservice.hakeeper.commands.verbs import SetLeader
+from logservice.hakeeper.commands.verbs import SetLeader, StoreMode
 from logservice.hakeeper.repair.errands import voter_on
 from logservice.hakeeper.state import LeaderWish, State
 from logservice.hakeeper.stores import standing
@@ -41,7 +41,7 @@ def apply_leader(state: State, verb: SetLeader) -> Outcome:
         return refused(named_store.no_voter(shard, store))
     if voter is not None and voter.replica_id in shard.members.witnesses:
         return refused(f"{store} has a witness of the shard, which never leads")
-    if store and not standing.takes_leaders(state, store):
+    if store and standing.mode_of(state, store) is StoreMode.DRAINING:
         return refused(f"{store} is drained")
     state.dirty = True
     shard.leader_wish = LeaderWish(store, state.tick + verb.ticks, verb.reason)

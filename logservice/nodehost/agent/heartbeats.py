@@ -80,7 +80,7 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.raft.ready import Role
 from logservice.same_names import copied
-from logservice.versions import KNOWN, VersionRange, used_labels
+from logservice.versions import CLOCK_LABEL, KNOWN, VersionRange, used_labels
 
 logger = logging.getLogger(__name__)
 
@@ -334,6 +334,7 @@ class HeartbeatSender:
                 **described.labels,
                 **self._versions.labels(),
                 **used_labels(self._host.cluster_version.value),
+                **({CLOCK_LABEL: "far"} if self._host.clocks.far else {}),
             },
             replicas=tuple(
                 report

@@ -2,9 +2,10 @@
 
 Theory of operation. The leader stamps every block entry when it puts it together. The stamp stands
 in the entry's envelope, never in the client's block, so every replica, every reader and every
-repeated ack knows the same one. It is what the store's clock says, and at least one microsecond
-above the newest stamp in the log: that of the state machine, or the leader's own newest one, which
-may not be applied yet. A leader stamps nothing before its term's first entry is applied
+repeated ack knows the same one. It is what the store's clock says, as far as the clocks of other
+stores confirm it (`clocks.clock_watch`, INV-TIME-4), and at least one microsecond above the newest
+stamp in the log: that of the state machine, or the leader's own newest one, which may not be
+applied yet. A leader stamps nothing before its term's first entry is applied
 (`intake`), so what earlier leaders stamped is in the state machine by then. The state machine
 refuses what does not grow (INV-TIME-1 of `rsm.state`).
 
@@ -17,15 +18,15 @@ and snapshots.
 
 Stamps begin at cluster version 2, because an older program takes a stamped entry for a corrupt one.
 A leader that has not learned of the raise yet stamps, too, when the log has a stamp: the log itself
-says then that the cluster was raised, and an entry without one would be refused.
+says then that the cluster was raised, and an entry without one would be refused. Where the time is
+not known yet, a log without a stamp gets none, as before the raise.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from logservice.bounds import APPEND_TIME_US_MAX
-from logservice.clock import Clock
 from logservice.rsm.log_rsm import LogRsm
 from logservice.versions import KnownVersion
 
@@ -33,12 +34,20 @@ _SINCE: Final = 2
 """The first cluster version that stamps."""
 
 
+class TimeOfDay(Protocol):
+    """What a stamp is made of (`clocks.clock_watch.ClockWatch`)."""
+
+    def wall_us(self) -> int | None:
+        """Microseconds since 1970; None while nothing is known that may be stamped."""
+        ...
+
+
 class AppendTime:
     """The stamps of one log's leader."""
 
     __slots__ = ("_clock", "_rsm", "_version", "newest_us")
 
-    def __init__(self, rsm: LogRsm, clock: Clock, version: KnownVersion) -> None:
+    def __init__(self, rsm: LogRsm, clock: TimeOfDay, version: KnownVersion) -> None:
         self._rsm = rsm
         self._clock = clock
         self._version = version
@@ -58,5 +67,10 @@ class AppendTime:
         last_us = max(self._rsm.state.append_time_us, self.newest_us)
         if not last_us and self._version.value < _SINCE:
             return 0
-        self.newest_us = max(min(self._clock.wall_us(), APPEND_TIME_US_MAX), last_us + 1)
+        now_us = self._clock.wall_us()
+        if now_us is None:
+            if not last_us:
+                return 0
+            now_us = last_us
+        self.newest_us = max(min(now_us, APPEND_TIME_US_MAX), last_us + 1)
         return self.newest_us

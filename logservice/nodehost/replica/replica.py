@@ -59,6 +59,7 @@ from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.read.entry_read import Fetch
 from logservice.membership import Membership
+from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.fetching import start_fetch
 from logservice.nodehost.disks.write_queue import Write
@@ -140,6 +141,8 @@ class ReplicaHost(Protocol):
     vouching: Vouching
     """It asks the voters whether they stand behind a member that says that it leads."""
     clock: Clock
+    clocks: ClockWatch
+    """It says what a leader may stamp."""
     limits: LimitTable
     """What logs may take of their stores."""
     cluster_version: KnownVersion
@@ -266,7 +269,7 @@ class Replica:
             self.admission,
             self.book,
             self.pace,
-            AppendTime(self.log_rsm, host.clock, host.cluster_version)
+            AppendTime(self.log_rsm, host.clocks, host.cluster_version)
             if self.log_rsm is not None
             else None,
             origin=origin,

@@ -1,27 +1,39 @@
-"""Times: append times grow, and every replica knows the same newest one.
+"""Times: append times grow, every replica knows the same newest one, and none is from the future.
 
 The checker keeps the times itself, from the entries that are applied anywhere, and believes no
 state machine. It does not look at entries without a time: a rogue makes those, and so does a leader
 of cluster version 1.
+
+A time may be ahead of the world's by what INV-TIME-4 says, where the clocks of all stores but one
+are right: then a majority is right for everybody, whoever a store's neighbours are. What a look
+found is carried on by a monotonic clock whose rate may be wrong by a tenth. A rogue may lie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from logservice.bounds import CLOCK_ASK_TIMEOUT_S, CLOCK_SKEW_MAX_S
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, append_time_of
 from logservice.ids import ShardId
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers.checker import Checker
+from logservice.sim.config import SimConfig
 from logservice.sim.interfaces import ObservedStore
+from logservice.sim.loop import SINCE_1970_US
 from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
 
+_DRIFT: Final = 0.2
+"""Between two monotonic clocks of a world."""
+
 
 class AppendTimes(Checker):
-    """INV-TIME-1, INV-TIME-2: whatever clocks do, over leader changes, restarts and snapshots."""
+    """INV-TIME-1, INV-TIME-2: whatever clocks do, over leader changes, restarts and snapshots.
+    INV-TIME-4: while one clock is wrong.
+    """
 
     name = "append-times"
 
@@ -45,6 +57,11 @@ class AppendTimes(Checker):
                 self.wrong(
                     f"shard {shard} index {entry.index}: stamped {stamp_us} behind {newest_us}"
                 )
+            ahead_us = stamp_us - SINCE_1970_US - int(store.world.now_s * 1_000_000)
+            if stamp_us > newest_us + 1 and ahead_us > _ahead_us_max(store):
+                self.wrong(
+                    f"shard {shard} index {entry.index}: stamped {ahead_us / 1e6} s ahead of time"
+                )
             self._after[place] = self._newest[shard] = max(newest_us, stamp_us)
         if said_us != self._after[place]:
             self.wrong(
@@ -60,3 +77,13 @@ def _stamp(entry: Entry) -> int:
         return append_time_of(entry.payload)
     except EnvelopeCorrupt:
         return 0
+
+
+def _ahead_us_max(store: ObservedStore) -> float:
+    """By how much a time may be ahead."""
+    config: SimConfig = store.world.config
+    right = sum(not any(ahead_us for _, ahead_us in steps) for steps in config.wall_steps)
+    if right < len(config.wall_steps) - 1 or config.rogue:
+        return float("inf")
+    drift_s = _DRIFT * store.world.now_s if config.clock_rates else 0.0
+    return (2 * CLOCK_SKEW_MAX_S + CLOCK_ASK_TIMEOUT_S + drift_s) * 1_000_000

@@ -6,7 +6,8 @@ from typing import Any
 
 from logservice import versions
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
-from logservice.nodehost.routing.giving_way import Applies, GivingWay
+from logservice.nodehost.routing.giving_way import GivingWay
+from logservice.nodehost.routing.successors import Applies, Successors
 from logservice.sim.config import SimConfig, make_standing
 from logservice.sim.mutations.registry import mutation_in, wrap
 from logservice.sim.net import NetFaults
@@ -25,13 +26,13 @@ def _standing(config: SimConfig) -> None:
 @mutation_in(_standing)
 def _stuck_leader_gives_way_to_a_stuck_follower() -> None:
     def mutate(original: Any) -> Any:
-        async def ask(self: GivingWay, replica: Any, other: Any) -> Any:
+        async def ask(self: Successors, replica: Any, other: Any) -> Any:
             answer = await original(self, replica, other)
             return Applies(_FAR, stuck=False) if answer is not None and answer.stuck else answer
 
         return ask
 
-    wrap(GivingWay, "_ask", mutate)
+    wrap(Successors, "_ask", mutate)
 
 
 @mutation_in(_standing)

@@ -7,6 +7,8 @@ from typing import Any
 
 from logservice import versions
 from logservice.ids import Lsn
+from logservice.nodehost.clocks import clock_watch
+from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.replica import time_search
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.outcome import Applied
@@ -30,10 +32,26 @@ def _timed(config: SimConfig) -> None:
 
 
 @mutation_in(_timed)
+def _stamp_has_no_bound() -> None:
+    def wall_us(self: ClockWatch) -> int:
+        return self._clock.wall_us()
+
+    wrap(ClockWatch, "wall_us", lambda _: wall_us)
+
+
+@mutation_in(_timed)
+def _store_judges_by_its_own_clock_only() -> None:
+    def agreed_us(offsets: Any, known: int, within_us: int) -> int:
+        return int(offsets[0])
+
+    wrap(clock_watch, "agreed_us", lambda _: agreed_us)
+
+
+@mutation_in(_timed)
 def _stamp_is_the_clock_alone() -> None:
     def stamp(self: AppendTime) -> int:
         last_us = self._rsm.state.append_time_us
-        return max(1, self._clock.wall_us()) if last_us or self._version.value >= 2 else 0
+        return max(1, self._clock.wall_us() or 0) if last_us or self._version.value >= 2 else 0
 
     wrap(AppendTime, "stamp", lambda _: stamp)
 

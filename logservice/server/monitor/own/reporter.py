@@ -171,6 +171,8 @@ class StatusReporter:
             replicas=replicas,
             directory_index=parts.directory.index,
             directory_age_s=parts.directory.age_s() if parts.directory.index else -1.0,
+            clock_ahead_us=parts.host.clocks.ahead_us,
+            clock_far=parts.host.clocks.far,
         )
 
     def _replicas(self, parts: StoreParts) -> tuple[ReplicaStatus, ...]:

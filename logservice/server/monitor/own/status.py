@@ -148,6 +148,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     longer than a tick. appends_delayed: by the limits of their logs. catch_up: see
     `nodehost.replica.catch_up`, by field of `CatchUpBudget`. configured: what this store's
     configuration says about the cluster, which counts at the first start only.
+    clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known; clock_far: so
+    much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
     before cluster version 2, when there is none.
     """
@@ -185,6 +187,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     catch_up: dict[str, int] = {}
     directory_index: int = 0
     directory_age_s: float = -1.0
+    clock_ahead_us: int = 0
+    clock_far: bool = False
 
 
 _encoder = msgpack.Encoder()

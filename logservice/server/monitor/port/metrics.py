@@ -211,6 +211,14 @@ def _heard_of_hakeeper(status: StoreStatus) -> Iterator[Metric]:
         "Since HAKeeper said that this store's copy of the directory of logs is new; -1: no copy.",
         status.directory_age_s,
     )
+    yield _gauge(
+        "clock_ahead_seconds",
+        "This store's clock against what most stores agree on; 0: not compared.",
+        status.clock_ahead_us / 1e6,
+    )
+    yield _gauge(
+        "clock_far", "1 while that is so much that it gives leaderships away.", status.clock_far
+    )
 
 
 def store_families(status: StoreStatus) -> Iterator[Metric]:
