@@ -70,7 +70,8 @@ def make_rogue(
 def _make_gentle(config: SimConfig) -> None:
     config.calm = True
     config.victim, config.rot, config.diverges, config.lease_read = 0, False, False, False
-    config.clock_rates = ()
+    # A store whose clock is wrong gives its leaderships away, without a rogue's help.
+    config.clock_rates, config.wall_steps = (), ()
     config.election_ticks = max(config.election_ticks, 8)
     net = config.net
     net.loss = net.duplication = net.reorder = 0.0
