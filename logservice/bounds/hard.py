@@ -239,7 +239,7 @@ HAKEEPER_CHOICES_PER_PASS_MAX: Final = 8
 """Choices of a store that one pass makes before the rest waits for the next tick: each looks at all
 stores, about 1 ms with 100 of them."""
 
-HAKEEPER_DRIVES_PER_PASS_MAX: Final = 32
+HAKEEPER_DRIVES_PER_PASS_MAX: Final = 24
 """Operators that one pass drives from cluster version 2 on, about 2 ms, and as many new ones; the
 others follow in the next ticks."""
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 
 from logservice import bounds
 from logservice.hakeeper.commands.proposals import ReplicaReport
@@ -157,8 +157,12 @@ def majority(voters: int) -> int:
 def tolerance(members: Membership, alive: Iterable[ReplicaId]) -> int:
     """How many voters may still fail before the shard stops; negative when it has stopped."""
     living = set(alive)
-    halves = [members.voters, *([members.outgoing] if members.joint else [])]
-    return min(sum(1 for voter in half if voter in living) - majority(len(half)) for half in halves)
+    spare = _spare(members.voters, living)
+    return min(spare, _spare(members.outgoing, living)) if members.joint else spare
+
+
+def _spare(half: Sequence[ReplicaId], living: Set[ReplicaId]) -> int:
+    return len([voter for voter in half if voter in living]) - majority(len(half))
 
 
 def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaReport] | None:
