@@ -162,7 +162,7 @@ cluster of more stores has more (HAKEEPER_CHANGES_MAX)."""
 
 HAKEEPER_CHANGES_MAX: Final = 128
 """Membership repairs at once in a cluster of more stores than HAKEEPER_OPERATORS_MAX, which has one
-for each live store from cluster version 2 on: every pass drives all of them, 5 ms."""
+for each live store from cluster version 2 on."""
 
 HAKEEPER_OPERATORS_PER_STORE_MAX: Final = 4
 """Learners that catch up on one store at once: live shards share its disk and network."""
@@ -244,8 +244,8 @@ HAKEEPER_DRIVES_PER_PASS_MAX: Final = 24
 others follow in the next ticks."""
 
 HAKEEPER_DRIVES_IN_TURN_MIN: Final = 8
-"""Of these, how many are left for the operators that nothing was heard of, so that none of 400 waits
-for more than 50 passes."""
+"""Of HAKEEPER_DRIVES_PER_PASS_MAX, how many are left for operators that nothing was heard of, so
+that none of 400 waits for more than 50 passes."""
 
 HAKEEPER_ERRANDS_MAX: Final = 256
 """STARTs and KILLs under way at once, from cluster version 2 on: a pass drives a bounded number of

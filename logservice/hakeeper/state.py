@@ -297,7 +297,8 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     replica to remove. store and incarnation: where `replica` is or shall be. command and target:
     what was last queued, and for which store. failures: how often `replica` could not be started.
     wish: the one-time wish that it is for. cancelled: a person gave it up. promotes: `replica` was
-    a standing learner. witness: `replica` stores no records. heard, driven_tick, said: see `drives`.
+    a standing learner. witness: `replica` stores no records. heard, driven_tick, said: see
+    `stores.drives`.
     """
 
     id: int

@@ -10,10 +10,10 @@ HAKEEPER_OPERATOR_CHECK_TICKS while operators are under way, when the next look 
 (`rebalance`), and else every HAKEEPER_IDLE_CHECK_TICKS.
 
 A pass notices expired stores, advances the first start, drives operators under way (`drives` says
-which), lets the checkers begin new ones, and collects the flags. To drive an operator is to keep its wanted command
-queued until its effect is reported, to send it again when it was acknowledged and had no effect,
-and to replace it when another one is wanted. `safety.objection` is asked before a command is
-queued.
+which), lets the checkers begin new ones, and collects the flags. To drive an operator is to keep
+its wanted command queued until its effect is reported, to send it again when it was acknowledged
+and had no effect, and to replace it when another one is wanted. `safety.objection` is asked before
+a command is queued.
 """
 
 from __future__ import annotations

@@ -95,11 +95,7 @@ def health(state: State, shard: ShardState, member: Member) -> Health:
     if directory.failed:
         return Health.HALTED
     report = store.replicas.get(shard.shard)
-    if (
-        report is None
-        or report.replica != member.replica_id
-        or report.incarnation != incarnation
-    ):
+    if report is None or report.replica != member.replica_id or report.incarnation != incarnation:
         return Health.LOST if member.replica_id in shard.lost else Health.MISSING
     if not report.halted:
         return Health.ALIVE
