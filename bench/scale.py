@@ -1,6 +1,7 @@
 """HAKeeper at scale: what 100 stores with 10 000 shards cost the event loop that applies shard 0.
 
     python -m bench.scale
+    python -m bench.scale --losses         # only a lost store and a lost zone
 
 The state machine is the real one; the stores are simulated in virtual time (`scale_world`), so one
 core and a few GiB are enough. Times are processor times of the applying thread. Every entry is
@@ -29,6 +30,8 @@ from logservice.ids import NO_REPLICA, ShardId, StoreId
 from logservice.server.process import tune_interpreter
 
 ROUNDS = 5
+STRETCH_S = 0.020
+"""How long the loop may stand still at a stretch."""
 
 
 def main() -> None:
@@ -40,6 +43,7 @@ def main() -> None:
     parser.add_argument("--version", type=int, default=2, help="cluster version")
     parser.add_argument("--zone-ticks", type=int, default=100_000, help="give up after so many")
     parser.add_argument("--verbs", action="store_true", help="only what people ask for")
+    parser.add_argument("--losses", action="store_true", help="only what is lost and repaired")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tune_interpreter()
@@ -70,13 +74,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         scale_verbs.crowded(arguments.version, note)
         return figures
     _passes(world, note)
-    _forms(world, note)
-    _traffic(world, note)
-    scale_verbs.measure(world, note)
+    if not arguments.losses:
+        _forms(world, note)
+        _traffic(world, note)
+        scale_verbs.measure(world, note)
     _loss(world, note, "store", [sorted(world.stores)[len(world.stores) // 2]], 10_000)
     zone = [store.name for store in world.stores.values() if store.zone == "z1" and store.up]
     _loss(world, note, "zone", zone, arguments.zone_ticks)
-    scale_verbs.crowded(arguments.version, note)
+    if not arguments.losses:
+        scale_verbs.crowded(arguments.version, note)
     return figures
 
 
@@ -214,11 +220,16 @@ def _loss(world: World, note: Note, what: str, names: list[StoreId], most_ticks:
 
 
 def _stretches(world: World, note: Note, what: str) -> None:
-    """The longest entries, and what all of them took."""
+    """How long the entries took: the distribution of them, and what all of them took."""
     for kind, spent in sorted(world.spent.items()):
-        note(f"{what}: {kind}, longest", 1e3 * max(spent.seconds), "ms")
-        mean = sum(spent.seconds) / len(spent.seconds)
-        note(f"{what}: {kind}, mean", 1e3 * mean, "ms")
+        took = sorted(spent.seconds)
+        note(f"{what}: {kind}, how many", len(took), "")
+        note(f"{what}: {kind}, median", 1e3 * took[len(took) // 2], "ms")
+        note(f"{what}: {kind}, 99 %", 1e3 * took[len(took) * 99 // 100], "ms")
+        note(f"{what}: {kind}, longest", 1e3 * took[-1], "ms")
+        over = sum(one > STRETCH_S for one in took)
+        note(f"{what}: {kind}, longer than {1e3 * STRETCH_S:.0f} ms", over, "")
+        note(f"{what}: {kind}, mean", 1e3 * sum(took) / len(took), "ms")
     world.spent.clear()
 
 

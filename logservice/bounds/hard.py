@@ -162,7 +162,7 @@ cluster of more stores has more (HAKEEPER_CHANGES_MAX)."""
 
 HAKEEPER_CHANGES_MAX: Final = 128
 """Membership repairs at once in a cluster of more stores than HAKEEPER_OPERATORS_MAX, which has one
-for each live store from cluster version 2 on: every pass drives all of them, 5 ms."""
+for each live store from cluster version 2 on."""
 
 HAKEEPER_OPERATORS_PER_STORE_MAX: Final = 4
 """Learners that catch up on one store at once: live shards share its disk and network."""
@@ -239,9 +239,17 @@ HAKEEPER_CHOICES_PER_PASS_MAX: Final = 8
 """Choices of a store that one pass makes before the rest waits for the next tick: each looks at all
 stores, about 1 ms with 100 of them."""
 
+HAKEEPER_DRIVES_PER_PASS_MAX: Final = 24
+"""Operators that one pass drives from cluster version 2 on, about 2 ms, and as many new ones; the
+others follow in the next ticks."""
+
+HAKEEPER_DRIVES_IN_TURN_MIN: Final = 8
+"""Of HAKEEPER_DRIVES_PER_PASS_MAX, how many are left for operators that nothing was heard of, so
+that none of 400 waits for more than 50 passes."""
+
 HAKEEPER_ERRANDS_MAX: Final = 256
-"""STARTs and KILLs under way at once, from cluster version 2 on: every pass drives all operators.
-Those of shard 0 do not count."""
+"""STARTs and KILLs under way at once, from cluster version 2 on: a pass drives a bounded number of
+operators, so more of them would only wait. Those of shard 0 do not count."""
 
 HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
 """Between two runs of the checkers while operators are under way: half a heartbeat interval."""
@@ -514,6 +522,8 @@ _HARD: Final = {
         HAKEEPER_LOOKS_PER_PASS_MAX,
         HAKEEPER_JUDGED_PER_VERB_MAX,
         HAKEEPER_CHOICES_PER_PASS_MAX,
+        HAKEEPER_DRIVES_PER_PASS_MAX,
+        HAKEEPER_DRIVES_IN_TURN_MIN,
         HAKEEPER_ERRANDS_MAX,
         HAKEEPER_PLACEMENT_QUIET_TICKS,
         HAKEEPER_CREATIONS_REMEMBERED,

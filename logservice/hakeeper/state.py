@@ -297,7 +297,8 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     replica to remove. store and incarnation: where `replica` is or shall be. command and target:
     what was last queued, and for which store. failures: how often `replica` could not be started.
     wish: the one-time wish that it is for. cancelled: a person gave it up. promotes: `replica` was
-    a standing learner. witness: `replica` stores no records.
+    a standing learner. witness: `replica` stores no records. heard, driven_tick, said: see
+    `stores.drives`.
     """
 
     id: int
@@ -320,6 +321,12 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     cancelled: bool = False
     promotes: bool = False
     witness: bool = False
+    heard: bool = False
+    """Something happened to it since it was driven."""
+    driven_tick: int = 0
+    """When it was driven last, or was left over when it began."""
+    said: tuple[str, ...] = ()
+    """What was to be said then; part of `flags`."""
 
 
 class Wish(Struct, array_like=True, forbid_unknown_fields=True, gc=False):

@@ -75,6 +75,10 @@ def random_state(dice: random.Random, version: int = 1) -> State:
     if version > 1:
         _wish_learners(dice, state)
         _make_witnesses(dice, state)
+        for operator in state.operators.values():
+            operator.heard = dice.random() < 0.5
+            operator.driven_tick = NOW - dice.randrange(9)
+            operator.said = dice.choice([(), ("said",)])
     return state
 
 

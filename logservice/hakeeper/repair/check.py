@@ -9,11 +9,11 @@ and cheap. It runs at the next tick after a report changed something (`dirty`), 
 HAKEEPER_OPERATOR_CHECK_TICKS while operators are under way, when the next look of balancing is due
 (`rebalance`), and else every HAKEEPER_IDLE_CHECK_TICKS.
 
-A pass notices expired stores, advances the first start, drives the operators under way, lets the
-checkers begin new ones, and collects the flags. To drive an operator is to keep its wanted command
-queued until its effect is reported, to send it again when it was acknowledged and had no effect,
-and to replace it when another one is wanted. `safety.objection` is asked before a command is
-queued.
+A pass notices expired stores, advances the first start, drives operators under way (`drives` says
+which), lets the checkers begin new ones, and collects the flags. To drive an operator is to keep
+its wanted command queued until its effect is reported, to send it again when it was acknowledged
+and had no effect, and to replace it when another one is wanted. `safety.objection` is asked before
+a command is queued.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from logservice.hakeeper.repair.operators import Finish, Send, Wait, plan
 from logservice.hakeeper.state import BRINGS_REPLICA, Operator, State
 from logservice.hakeeper.stores import (
     delivery,
+    drives,
     enrolment,
     service_holds,
     services,
@@ -52,7 +53,7 @@ def on_tick(state: State) -> None:
         looks.observe(state)
     if state.dirty or state.tick % due == 0:
         run(state)
-    elif state.looks_left or state.last_wish or rebalance.due(state):
+    elif state.looks_left or state.last_wish or drives.overdue(state) or rebalance.due(state):
         _pass(state)
 
 
@@ -82,7 +83,7 @@ def _pass(state: State) -> None:
     flags += stuck.flags(state)
     flags += service_holds.flags(state) if state.cluster_version >= 2 else []
     flags += tn_shards.flags(state)
-    for operator in state.sorted_operators():
+    for operator in drives.choose(state):
         shard = state.shards.get(operator.shard)
         if shard is not None and shard.initial:
             learn_again(state, shard)
@@ -98,8 +99,9 @@ def _pass(state: State) -> None:
         else:
             checkers.check_starts()
         flags += checkers.flags
-        for operator in checkers.found:
+        for operator in drives.choose_new(state, checkers.found):
             flags += _drive(state, operator)
+    flags += drives.flags(state)
     before = state.flags
     state.flags = {flag: before.get(flag, state.tick) for flag in dict.fromkeys(flags) if flag}
     feed.tell_flags(state, before, state.flags)
@@ -138,6 +140,12 @@ def _expire(state: State) -> None:
 
 def _drive(state: State, operator: Operator) -> list[str]:
     """Bring one operator a step further and return its flags."""
+    flags = _go_on(state, operator)
+    drives.driven(state, operator, flags)
+    return flags
+
+
+def _go_on(state: State, operator: Operator) -> list[str]:
     wanted = plan(state, operator)
     if isinstance(wanted, Finish):
         _finish(state, operator, wanted.why)

@@ -395,7 +395,7 @@ class Checkers:
         return shard.shard == HAKEEPER_SHARD or self._changes < self._most_changes
 
     def _room_for_errand(self, shard: ShardState) -> bool:
-        """Whether one more START or KILL may begin: every pass drives all that are under way."""
+        """Whether one more START or KILL may begin. More of them would only wait (`drives`)."""
         bounded = shard.shard != HAKEEPER_SHARD and self.state.cluster_version >= _VERBS
         return not bounded or self._errands < bounds.HAKEEPER_ERRANDS_MAX
 

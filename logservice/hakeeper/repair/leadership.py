@@ -85,9 +85,11 @@ class Leadership:
         self._busy: set[ShardId] = set()
         for operator in state.sorted_operators():
             self._busy.add(operator.shard)
+            if operator.kind is not Repair.LEAD:
+                continue
             shard = state.shards.get(operator.shard)
             leader = leader_report(state, shard) if shard is not None else None
-            if operator.kind is Repair.LEAD and leader is not None:
+            if leader is not None:
                 self._count[leader[0].store] -= 1
                 self._count[operator.store] += 1
         self._fit = frozenset(

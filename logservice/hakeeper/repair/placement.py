@@ -75,6 +75,18 @@ class Placement:
         known = holdings(state)
         self._load = dict(known.load)
         self._load_of = dict(known.load_of)
+        self._arriving: dict[StoreId, int] = {}
+        self.choices = 0
+        """How often a store was chosen: each time costs as much as there are zones."""
+        self._on_the_way: dict[ShardId, list[StoreId]] = {}
+        self._learning: dict[ShardId, list[StoreId]] = {}
+        # Nothing is ranked yet, so that what is under way moves no store in the order.
+        self._ranking = Ranking({}, {})
+        for operator in state.sorted_operators():
+            if operator.kind is Repair.LEARN:
+                self.learn(operator.shard, operator.store, operator.incarnation)
+            elif operator.kind in CHANGES_MEMBERSHIP and operator.replica != operator.old:
+                self.take(operator.shard, operator.store, operator.incarnation)
         self._ranking = Ranking(
             {
                 store.store: (
@@ -87,16 +99,6 @@ class Placement:
             },
             {store.store: self._share(store.store) for store in self.stores},
         )
-        self._arriving: dict[StoreId, int] = {}
-        self.choices = 0
-        """How often a store was chosen: each time costs as much as there are zones."""
-        self._on_the_way: dict[ShardId, list[StoreId]] = {}
-        self._learning: dict[ShardId, list[StoreId]] = {}
-        for operator in state.sorted_operators():
-            if operator.kind is Repair.LEARN:
-                self.learn(operator.shard, operator.store, operator.incarnation)
-            elif operator.kind in CHANGES_MEMBERSHIP and operator.replica != operator.old:
-                self.take(operator.shard, operator.store, operator.incarnation)
 
     def _count(self, store: StoreId, incarnation: Incarnation) -> None:
         self._loaded(store, 1)

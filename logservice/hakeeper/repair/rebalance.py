@@ -190,8 +190,8 @@ def _some_shards(state: State) -> list[ShardState]:
     buckets = 1 + len(state.shards) // bounds.HAKEEPER_BALANCE_SHARDS
     turn = state.balance.bucket % buckets
     state.balance = replace(state.balance, bucket=(turn + 1) % buckets)
-    mine = sorted(number for number in state.shards if number % buckets == turn)
-    return [state.shards[number] for number in mine]
+    mine = [number for number in state.shards if number % buckets == turn]
+    return [state.shards[number] for number in sorted(mine)]
 
 
 def _begin(checkers: Checkers, balance: Balance, move: Move, cause: Cause) -> bool:

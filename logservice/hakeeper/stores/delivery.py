@@ -25,6 +25,7 @@ from logservice.hakeeper.commands.store_commands import (
     StartReplica,
 )
 from logservice.hakeeper.state import Operator, State, StoreState
+from logservice.hakeeper.stores.drives import hear_one
 from logservice.ids import StoreId
 
 
@@ -76,6 +77,7 @@ def acknowledge(state: State, store: StoreState, results: Sequence[CommandResult
         operator = state.operators.get(item.operator)
         if operator is None or operator.command_id != result.id:
             continue
+        hear_one(state, operator)
         operator.error = f"{result.reason}: {result.detail}" if result.reason else ""
         if result.reason:
             operator.failures += isinstance(item.command, StartReplica)

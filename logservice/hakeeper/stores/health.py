@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 
 from logservice import bounds
 from logservice.hakeeper.commands.proposals import ReplicaReport
@@ -73,10 +73,6 @@ def report_of(state: State, shard: ShardState, member: Member) -> ReplicaReport 
     store = live_store(state, member.store_id)
     if store is None or not store.uses(member.incarnation):
         return None
-    return _reported(store, shard, member)
-
-
-def _reported(store: StoreState, shard: ShardState, member: Member) -> ReplicaReport | None:
     report = store.replicas.get(shard.shard)
     if report is None or report.replica != member.replica_id:
         return None
@@ -84,19 +80,22 @@ def _reported(store: StoreState, shard: ShardState, member: Member) -> ReplicaRe
 
 
 def health(state: State, shard: ShardState, member: Member) -> Health:
-    """The health of one member, by the table above."""
+    """The health of one member, by the table above. A pass asks for that of hundreds."""
     store = state.stores.get(member.store_id)
     if store is None:
         return Health.LOST if silent(state, shard.created_tick) else Health.ABSENT
     if silent(state, store.last_tick):
         return Health.LOST
-    directory = store.directory(member.incarnation)
-    if directory is None:
+    incarnation = member.incarnation
+    for directory in store.directories:
+        if directory.incarnation == incarnation:
+            break
+    else:
         return Health.LOST if silent(state, store.directories_tick) else Health.ABSENT
     if directory.failed:
         return Health.HALTED
-    report = _reported(store, shard, member)
-    if report is None:
+    report = store.replicas.get(shard.shard)
+    if report is None or report.replica != member.replica_id or report.incarnation != incarnation:
         return Health.LOST if member.replica_id in shard.lost else Health.MISSING
     if not report.halted:
         return Health.ALIVE
@@ -122,34 +121,13 @@ def healths(state: State, shard: ShardState) -> dict[ReplicaId, Health]:
     """
     members = shard.members
     found = {
-        member.replica_id: (
-            Health.ALIVE if _lives(state, shard, member) else health(state, shard, member)
-        )
+        member.replica_id: health(state, shard, member)
         for member in members.members
         if members.contains(member.replica_id)
     }
     for voter in (*members.voters, *members.outgoing):
         found.setdefault(voter, Health.LOST)
     return found
-
-
-def _lives(state: State, shard: ShardState, member: Member) -> bool:
-    """Whether `health` would say ALIVE. A pass asks that of hundreds of shards, and nearly all
-    members are; so it is told here without a call.
-    """
-    store = state.stores.get(member.store_id)
-    if store is None or 0 < state.store_timeout_ticks < state.tick - store.last_tick:
-        return False
-    report = store.replicas.get(shard.shard)
-    if report is None or report.replica != member.replica_id or report.halted:
-        return False
-    incarnation = member.incarnation
-    if report.incarnation != incarnation:
-        return False
-    for directory in store.directories:
-        if directory.incarnation == incarnation:
-            return not directory.failed
-    return False
 
 
 def settling_ticks(state: State) -> int:
@@ -175,8 +153,12 @@ def majority(voters: int) -> int:
 def tolerance(members: Membership, alive: Iterable[ReplicaId]) -> int:
     """How many voters may still fail before the shard stops; negative when it has stopped."""
     living = set(alive)
-    halves = [members.voters, *([members.outgoing] if members.joint else [])]
-    return min(sum(1 for voter in half if voter in living) - majority(len(half)) for half in halves)
+    spare = _spare(members.voters, living)
+    return min(spare, _spare(members.outgoing, living)) if members.joint else spare
+
+
+def _spare(half: Sequence[ReplicaId], living: Set[ReplicaId]) -> int:
+    return len([voter for voter in half if voter in living]) - majority(len(half))
 
 
 def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaReport] | None:
@@ -186,15 +168,20 @@ def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaR
     equal ones the one with the highest term. So the claim of one replica, whatever term it names,
     does not hide the leader that the others follow.
     """
-    reports = [
-        (state.stores[member.store_id], report)
-        for member in shard.members.members
-        if (report := report_of(state, shard, member)) is not None
-    ]
-    leading = [one for one in reports if one[1].leads and not one[1].halted]
+    members = shard.members.members
+    leading = []
+    for member in members:
+        store = state.stores.get(member.store_id)
+        claim = store.replicas.get(shard.shard) if store is not None else None
+        # Most do not lead, and whether their reports count need not be asked.
+        if store is None or claim is None or not claim.leads or claim.halted:
+            continue
+        if report_of(state, shard, member) is claim:
+            leading.append((store, claim))
     if len(leading) < 2:
         return leading[0] if leading else None
-    followed = Counter(report.leader for _, report in reports)
+    reports = [report_of(state, shard, member) for member in members]
+    followed = Counter(report.leader for report in reports if report is not None)
     return max(leading, key=lambda one: (followed[one[1].replica], one[1].term))
 
 

@@ -55,6 +55,7 @@ from logservice.hakeeper.marks import mark, mark_stores
 from logservice.hakeeper.state import ShardState, State, StoreState, decoded
 from logservice.hakeeper.stores import access, delivery, enrolment, limits, service_holds, services
 from logservice.hakeeper.stores.belief import confirmed, speaks
+from logservice.hakeeper.stores.drives import hear
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.holdings import touch, touch_store
 from logservice.hakeeper.tombstones import buried
@@ -331,6 +332,7 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
             _learn(state, shard, store, report)
     for shard_id in sorted(others):
         touch(state, shard_id, (store.store,))
+    hear(state, others | {report.shard for report in beat.replicas if report.leads})
 
 
 def _tell(

@@ -26,6 +26,7 @@ from logservice.hakeeper.repair import errands
 from logservice.hakeeper.repair.placement import Placement, is_full
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Repair, ShardState, State, Wish
 from logservice.hakeeper.stores import learners, standing
+from logservice.hakeeper.stores.drives import hear_one
 from logservice.hakeeper.stores.health import live_store
 from logservice.hakeeper.stores.zones import zone_of
 from logservice.hakeeper.wishes import impact, named_store
@@ -110,6 +111,7 @@ def apply_cancel_operator(state: State, verb: CancelOperator) -> Outcome:
     if operator.cancelled:
         return Applied(duplicate=True)
     operator.cancelled = True
+    hear_one(state, operator)
     shard = state.shards.get(operator.shard)
     if shard is not None and operator.kind in (Repair.REPLACE, Repair.ADD, Repair.LEARN):
         shard.avoid[operator.store] = state.tick + bounds.HAKEEPER_AVOID_TICKS
