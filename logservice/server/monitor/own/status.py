@@ -146,8 +146,9 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     of the comparison that is under way, and those it has done; 0 while none is. loop_turn_seconds:
     see `loop_turns`; longest_loop_turn_us: the longest since the start; loop_stalls: how many were
     longer than a tick. appends_delayed: by the limits of their logs. catch_up: see
-    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. configured: what this store's
-    configuration says about the cluster, which counts at the first start only.
+    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. call_lines: see `CallLines.figures`.
+    configured: what this store's configuration says about the cluster, which counts at the first
+    start only.
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
     before cluster version 2, when there is none.
     """
@@ -183,6 +184,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     loop_stalls: int = 0
     appends_delayed: int = 0
     catch_up: dict[str, int] = {}
+    call_lines: dict[str, float] = {}
     directory_index: int = 0
     directory_age_s: float = -1.0
 
