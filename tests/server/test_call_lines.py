@@ -76,7 +76,7 @@ async def test_a_quiet_identity_goes_before_what_a_loud_one_has_waiting() -> Non
 
 
 async def test_calls_of_an_identity_begin_in_their_order() -> None:
-    """INV-LINE-1."""
+    """INV-TURN-1."""
     bench = Bench()
     await bench.two_identities()
     keys = await bench.calls("loud", 200)
@@ -182,7 +182,7 @@ async def test_the_lines_look_by_themselves(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_what_waits_is_bounded(
     bound: str, reason: str, whose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INV-LINE-2: reaches CALL_LINE_CALLS_MAX, CALL_LINE_BYTES_MAX,
+    """INV-TURN-2: reaches CALL_LINE_CALLS_MAX, CALL_LINE_BYTES_MAX,
     IDENTITY_CALL_LINE_BYTES_MAX, made small, and says CALL_LINE_RETRY_MS.
     """
     monkeypatch.setattr(bounds, bound, 5)
@@ -215,7 +215,7 @@ async def test_one_identitys_bytes_leave_room_for_anothers(
 
 
 async def test_a_call_without_time_never_begins() -> None:
-    """INV-LINE-4, when a place comes free and when nobody looks before."""
+    """INV-TURN-4, when a place comes free and when nobody looks before."""
     bench = Bench()
     await bench.two_identities()
     keys = await bench.calls("loud", bounds.CALLS_BEGUN_MAX)
@@ -278,7 +278,7 @@ async def test_who_waits_when_the_store_stops_is_told() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 async def test_nothing_is_lost_in_any_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """INV-LINE-1 to INV-LINE-4 over random orders of calls, ends, departures and time."""
+    """INV-TURN-1 to INV-TURN-4 over random orders of calls, ends, departures and time."""
     monkeypatch.setattr(bounds, "CALLS_BEGUN_MAX", 6)
     monkeypatch.setattr(bounds, "CALLS_BEGUN_MIN", 2)
     monkeypatch.setattr(bounds, "CALL_LINE_CALLS_MAX", 20)

@@ -22,12 +22,12 @@ What does not come here: streams, of which an identity has few (IDENTITY_STREAMS
 for hours and are held back by flow control; gRPC's health service, whose answer costs nothing and
 says whether the store is alive. Stores of the cluster do not come over this port at all.
 
-INV-LINE-1: the calls of an identity begin in the order of their arrival.
-INV-LINE-2: at most CALL_LINE_CALLS_MAX calls and CALL_LINE_BYTES_MAX bytes wait, and at most
+INV-TURN-1: the calls of an identity begin in the order of their arrival.
+INV-TURN-2: at most CALL_LINE_CALLS_MAX calls and CALL_LINE_BYTES_MAX bytes wait, and at most
 IDENTITY_CALL_LINE_BYTES_MAX bytes of one identity.
-INV-LINE-3: a place and the bytes of a call are given back once, however the call ends; with no
+INV-TURN-3: a place and the bytes of a call are given back once, however the call ends; with no
 call there is no line.
-INV-LINE-4: no call begins that has no time left.
+INV-TURN-4: no call begins that has no time left.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class CallLines:
         self.size -= waiting.size
         self.waiting -= 1
         invariant(
-            line.size >= 0 and self.size >= 0 and self.waiting >= 0, "INV-LINE-3", left=self.waiting
+            line.size >= 0 and self.size >= 0 and self.waiting >= 0, "INV-TURN-3", left=self.waiting
         )
 
     def _give_up(self, line: _Line, waiting: _Waiting) -> None:
