@@ -139,6 +139,56 @@ async def test_who_is_alone_is_not_held_back() -> None:
     assert bench.begun("loud") == 300
 
 
+async def test_who_is_alone_does_not_pass_its_own_line() -> None:
+    """INV-TURN-1 between the moment from which it is alone and the next look."""
+    bench = Bench()
+    await bench.two_identities()
+    count = bounds.CALLS_BEGUN_MAX
+    keys = await bench.calls("loud", count + 2)
+    bench.now_s += bounds.CALL_ALONE_S
+    late = await bench.call("loud")
+    assert bench.begun("loud") == count
+    bench.lines.look()
+    await settled()
+    assert bench.began == [*keys, late]
+
+
+async def test_who_called_long_ago_and_waits_is_somebody_else() -> None:
+    bench = Bench()
+    await bench.two_identities()
+    await bench.calls("b", bounds.CALLS_BEGUN_MAX + 1)
+    bench.now_s += 1
+    await bench.call("a")
+    bench.now_s += bounds.CALL_ALONE_S
+    for place in bench.places.values():
+        place.since_s = bench.now_s
+    await bench.calls("a", bounds.CALLS_BEGUN_MAX)
+    assert bench.begun("a") == bounds.CALLS_BEGUN_MAX // 2
+
+
+@pytest.mark.parametrize("how", ["cancelled", "late"])
+async def test_a_line_whose_last_calls_do_not_begin_is_gone(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-TURN-3; and what it had is free for others."""
+    monkeypatch.setattr(bounds, "CALLS_BEGUN_MAX", 2)
+    monkeypatch.setattr(bounds, "CALLS_BEGUN_MIN", 1)
+    bench = Bench()
+    await bench.two_identities()
+    await bench.call("b")
+    only = await bench.call("a")
+    last = await bench.call("a", left_s=1.0)
+    await bench.calls("b", 4)
+    assert (bench.begun("a"), bench.begun("b")) == (1, 1)
+    if how == "cancelled":
+        bench.tasks[last].cancel()
+    else:
+        bench.now_s += 1.0
+    await bench.end(only)
+    assert len(bench.lines) == 1
+    assert bench.begun("b") == 2
+
+
 async def test_a_call_that_lasts_makes_room() -> None:
     """Reaches CALL_PLACE_S."""
     bench = Bench()
@@ -322,6 +372,7 @@ async def test_nothing_is_lost_in_any_order(seed: int, monkeypatch: pytest.Monke
             assert bench.now_s < ends_s[key]
         assert lines.waiting == sum(not task.done() for task in bench.tasks.values()) <= 20
         assert 0 <= lines.size <= 60
+        assert all(line.held or line.waiting for line in lines._lines.values())
     for whose in "abc":
         order = [number for name, number in bench.began if name == whose]
         assert order == sorted(order)

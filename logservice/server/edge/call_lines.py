@@ -194,11 +194,12 @@ class CallLines:
 
     def _fill(self, lines: list[_Line]) -> None:
         """Begin what may begin: one call of each line, then the next one of each."""
-        if not self.waiting:
-            return
         now_s = self._clock()
-        while lines:
-            lines = [line for line in lines if self._begin_next(line, now_s)]
+        while lines and self.waiting:
+            going_on = [line for line in lines if self._begin_next(line, now_s)]
+            # A line whose last calls left, or had no time left, is gone, and others have more room.
+            gone = [line for line in lines if self._forget(line, fill=False)]
+            lines = list(self._lines.values()) if gone else going_on
 
     def _begin_next(self, line: _Line, now_s: float) -> bool:
         """Begin the first call of `line`; False when none may begin."""
@@ -255,7 +256,6 @@ class CallLines:
         if waiting.queued:
             line.waiting.remove(waiting)
             self._end_wait(line, waiting)
-            self._forget(line)
         elif not waiting.begun.cancelled() and waiting.begun.exception() is None:
             # The place came in the same moment in which the caller went away.
             self.leave(waiting.begun.result())
