@@ -68,6 +68,48 @@ SETTINGS_TIMEOUT_S: Final = 5.0
 """A connection whose client has not acknowledged SETTINGS by then is closed: until then gRPC holds
 it to no bound of ours."""
 
+# --- calls that wait for their turn ---------------------------------------------------------------
+
+ACCEPTS_OUTSTANDING: Final = 1024
+"""Calls that gRPC's core is asked for at a time: more than usually arrive in a turn of the loop, so
+that none is queued in the core behind those of somebody else. They take 1.3 MiB at rest."""
+
+WAKE_UPS_PER_TURN: Final = 4096
+"""Wake-ups of gRPC's poller that one turn of the loop takes: several for each of
+ACCEPTS_OUTSTANDING calls. They are bytes of a socket."""
+
+CALLS_BEGUN_MAX: Final = 64
+"""Unary calls that are begun at a time while several identities call, divided among them: enough
+for a commit group, and few enough that the loop gets round to everybody within milliseconds."""
+
+CALLS_BEGUN_MIN: Final = 4
+"""An identity may always have so many calls begun, however many others there are."""
+
+CALL_PLACE_S: Final = 0.25
+"""A call that lasts longer makes room for the next one: it waits for something, or the disk is
+slow."""
+
+CALL_ALONE_S: Final = 5.0
+"""An identity is held back by nothing when no other one has called for so long: who calls more
+seldom has calls that are not worth holding others back for."""
+
+CALL_LINE_LOOK_S: Final = 0.05
+"""Between two looks for calls that last and for calls without time; only while a call waits."""
+
+CALL_LINE_CALLS_MAX: Final = 16384
+"""Calls of all identities that wait in their lines: all that two identities may have
+(IDENTITY_RPCS_MAX), so that one cannot fill the lines, and less than CONCURRENT_RPCS_MAX."""
+
+CALL_LINE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of the requests that wait. Each is in memory as it was parsed."""
+
+IDENTITY_CALL_LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same of one identity: a thousand blocks of the usual 64 KiB, eight of the largest, and a
+quarter of CALL_LINE_BYTES_MAX."""
+
+CALL_LINE_RETRY_MS: Final = 200
+"""After so long the client of a call that could not wait should ask again."""
+
 # --- answers that wait to be taken ----------------------------------------------------------------
 
 ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024

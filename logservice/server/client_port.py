@@ -1,8 +1,8 @@
 """ClientPort: the port that clients call, with everything between a socket and a service.
 
 Theory of operation. This file alone puts the edge together: certificates (`tls`), connections,
-gate, guard and answers (`edge`), the audit log (`audit`), and behind them the three services and
-gRPC's health service (`services`).
+gate, guard, lines of calls and answers (`edge`), the audit log (`audit`), and behind them the three
+services and gRPC's health service (`services`).
 
 The port is bound early, because a store's heartbeats carry its address; it answers only after
 `start`. It stops in two steps: `leave` tells health checks that the store wants no new work, and
@@ -11,6 +11,7 @@ The port is bound early, because a store's heartbeats carry its address; it answ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -22,8 +23,10 @@ from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.audit.log import AuditLog, audit_log_of
+from logservice.server.edge import acceptor, wake_ups
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
+from logservice.server.edge.call_lines import CallLines
 from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
@@ -60,6 +63,7 @@ class ClientPort:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
+        self.lines = CallLines()
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -70,10 +74,11 @@ class ClientPort:
         Raises OSError.
         """
         listen = Address.parse(self._config.listen.client, "listen.client")
-        server = self._server = grpc.aio.server(
-            options=server_options(self._config, self._clients),
-            maximum_concurrent_rpcs=self._config.limits.concurrent_rpcs_max,
+        server = self._server = acceptor.server_of(
+            server_options(self._config, self._clients),
+            self._config.limits.concurrent_rpcs_max,
         )
+        wake_ups.warn(asyncio.get_running_loop())
         try:
             port = (
                 server.add_secure_port(str(listen), self._tls.server_credentials())
@@ -104,7 +109,13 @@ class ClientPort:
             parts.host.requests.audit = self.audit
         budget = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         server = GuardedServer(
-            self._server, self.gate, Auditor(self.audit), self._tracing, self._connections, budget
+            self._server,
+            self.gate,
+            Auditor(self.audit),
+            self._tracing,
+            self._connections,
+            budget,
+            self.lines,
         )
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
@@ -135,7 +146,10 @@ class ClientPort:
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
-        """End every call, those under way after a moment of grace."""
+        """End every call: those that wait for their turn at once, those under way after a moment of
+        grace.
+        """
+        self.lines.close()
         if self._server is not None:
             await self._server.stop(_CALLS_GRACE_S)
         if self._connections is not None:

@@ -21,6 +21,7 @@ from logservice.events import Event, emit
 from logservice.invariants import InvariantViolation
 from logservice.server import descriptors, log_format
 from logservice.server.crash import crash
+from logservice.server.edge.wake_ups import WakeUpLoop
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.store import Store
 from logservice.server.version import server_version
@@ -54,7 +55,7 @@ def run_store(config: StoreConfig) -> int:
     logger.info("version %s, up to %d open files", server_version(), descriptors.raise_limit())
     try:
         turns = LoopTurns()
-        with asyncio.Runner(loop_factory=turns.loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: turns.loop(WakeUpLoop)) as runner:
             runner.run(_serve(config, turns))
     except InvariantViolation as error:
         crash(error)

@@ -112,7 +112,7 @@ class Store:
         parts = self._parts = StoreParts(settings_of(self._config), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
-        monitor.attach(parts, transport.stats, self._tls, self.alarms)
+        monitor.attach(parts, transport.stats, self._tls, self.alarms, port.lines.figures)
         self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address

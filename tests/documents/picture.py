@@ -342,7 +342,13 @@ def store_status(place: int, turned_away: str = "") -> StoreStatus:
     reporter.set_phase("serving")
     parts = _Parts(place)
     parts.heartbeats.turned_away = turned_away
-    reporter.attach(cast(Any, parts), TransportStats, None, lambda: ("ballast is gone",))
+    reporter.attach(
+        cast(Any, parts),
+        TransportStats,
+        None,
+        lambda: ("ballast is gone",),
+        lambda: {"waiting": 3.0, "refused/calls": 2.0},
+    )
     made = reporter.status()
     healthy = directory(path=f"/{name}/a", incarnation=10 * place)
     return msgspec.structs.replace(

@@ -147,8 +147,21 @@ def timeout_s(context: Context, limits: LimitsSection) -> float:
     remaining: float | None = context.time_remaining()
     if remaining is None:
         return limits.rpc_timeout_default_s
-    margin_s = min(bounds.DEADLINE_MARGIN_S, remaining * bounds.DEADLINE_MARGIN_SHARE)
-    return min(remaining - margin_s, limits.rpc_timeout_max_s)
+    return min(remaining - _margin_s(remaining), limits.rpc_timeout_max_s)
+
+
+def time_left_s(context: Context) -> float:
+    """Seconds that this call may wait for its turn, so that the answer to a call that had none
+    leaves before its caller's deadline.
+    """
+    remaining: float | None = context.time_remaining()
+    if remaining is None:
+        return bounds.RPC_TIMEOUT_DEFAULT_S
+    return min(remaining - _margin_s(remaining), bounds.RPC_TIMEOUT_MAX_S)
+
+
+def _margin_s(remaining_s: float) -> float:
+    return min(bounds.DEADLINE_MARGIN_S, remaining_s * bounds.DEADLINE_MARGIN_SHARE)
 
 
 @contextmanager

@@ -5,6 +5,9 @@ up the row of each RPC (`SERVED`) and puts a function around the handler that fi
 counts the call, asks the gate and only then calls. That is done once, at the start, so that a call
 costs no interceptor.
 
+A unary call waits for its turn behind the other calls of its caller (`call_lines`), once the caller
+is known and before anything is decided or done. Health calls do not.
+
 A stream gets its handler's context wrapped (`guarded_stream`), so that the gate sees every message.
 
 INV-GUARD-1: an RPC without a row cannot be registered.
@@ -29,7 +32,8 @@ from logservice.invariants import invariant
 from logservice.server.edge import answers
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
-from logservice.server.edge.call import Context, abort, noted, refused, took_effect
+from logservice.server.edge.call import Context, abort, noted, refused, time_left_s, took_effect
+from logservice.server.edge.call_lines import CallLines
 from logservice.server.edge.connections import Connections
 from logservice.server.edge.dispatch import Dispatch
 from logservice.server.edge.gate import Caller, Gate, calling, shard_of
@@ -39,9 +43,11 @@ from logservice.server.edge.quota import Quota, pay_answer
 from logservice.server.edge.undelivered import Delivered
 from logservice.trace import NO_TRACING, Tracing
 
+_HEALTH: Final = "/grpc.health.v1.Health/"
+
 
 def _health(name: str, request: type[Any], response: type[Any]) -> Rpc[Any, Any]:
-    return Rpc(f"/grpc.health.v1.Health/{name}", request, response, frozenset(), shard="")
+    return Rpc(f"{_HEALTH}{name}", request, response, frozenset(), shard="")
 
 
 SERVED: Final[Mapping[str, Rpc[Any, Any]]] = {
@@ -58,6 +64,7 @@ SERVED: Final[Mapping[str, Rpc[Any, Any]]] = {
 """Every RPC that a store may serve, by its path: the contract's, and gRPC's health service."""
 
 Behavior = Callable[[Any, Any], Awaitable[Any]]
+Called = Callable[[Caller, Any, Context], Awaitable[Any]]
 
 
 class GuardedServer:
@@ -71,16 +78,18 @@ class GuardedServer:
         tracing: Tracing = NO_TRACING,
         connections: Connections | None = None,
         budget: AnswerBudget | None = None,
+        lines: CallLines | None = None,
     ) -> None:
         """Every service of `server` is to be registered here. `tracing` records spans.
         `connections` counts connections; with None nobody does. `budget` bounds the answers that
-        wait.
+        wait; in `lines` unary calls wait for their turn.
         """
         self._gate = gate
         self._auditor = auditor
         self._tracing = tracing
         self._connections = connections
         self._budget = AnswerBudget() if budget is None else budget
+        self._lines = CallLines() if lines is None else lines
         self._dispatch = Dispatch(connections)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
@@ -115,7 +124,7 @@ class GuardedServer:
         parse = measured(checked_parser(rpc.request.DESCRIPTOR, rpc.parse_request))
         encode = handler.response_serializer
         if handler.unary_unary:
-            unary = self._traced(name, self._unary(rpc, behavior, encode))
+            unary = self._traced(name, self._unary(rpc, self._called(rpc, behavior, encode)))
             return grpc.unary_unary_rpc_method_handler(unary, parse, None)
         streaming = self._traced(
             name, self._streaming(rpc, behavior, reads=handler.request_streaming)
@@ -179,52 +188,71 @@ class GuardedServer:
 
         return spanned
 
-    def _unary(
-        self, rpc: Rpc[Any, Any], behavior: Behavior, encode: Callable[[Any], bytes]
-    ) -> Behavior:
-        gate, auditor = self._gate, self._auditor
-        told = rpc.admin or auditor.data
-        name, overriding = rpc.name, rpc.overriding()
-        named: Callable[[Any], str] = operator.attrgetter(rpc.named) if rpc.named else _unnamed
+    def _unary(self, rpc: Rpc[Any, Any], called: Called) -> Behavior:
+        """Wait for the turn of a call and give its place back when it is over."""
+        name, lines, lined = rpc.name, self._lines, not rpc.path.startswith(_HEALTH)
         delivered, whole = self._delivered, self._dispatch.half_calls.whole
 
         async def guarded(request: Any, context: Context) -> Any:
             whole()
-            delivered(context).add(arrived_bytes.get())
+            size = arrived_bytes.get()
+            delivered(context).add(size)
             caller = await self._let_in(rpc, request, context, Quota.begin_rpc)
-            quota = caller.quota
+            place = None
             try:
-                if quota.counts_bytes:
-                    quota.take_bytes(request.ByteSize())
-                shard = shard_of(rpc, request)
-                asked = overriding if rpc.override and request.override else rpc
-                try:
-                    await gate.admit(caller, asked, shard, named(request))
-                    if rpc.each_as is not None:
-                        await self._admit_each(rpc, rpc.each_as, caller, request)
-                    if asked.admin:
-                        await auditor.admitted(rpc, context, caller, shard, request)
-                except LogServiceError as error:
-                    auditor.denied(rpc, context, caller, shard, error)
-                    await _refuse(context, name, error)
-                response = None
-                try:
-                    response = await behavior(request, context)
-                finally:
-                    if told or asked.admin:
-                        noted(auditor.ended, rpc, context, caller, shard, request, response)
-                if quota.counts_bytes:
-                    noted(pay_answer, quota, response)
-                data = encode(response)
-                try:
-                    self._hold(data, context)
-                except LogServiceError as error:
-                    await _refuse(context, name, error)
-                return data
+                if lined:
+                    try:
+                        place = await lines.enter(caller.uri, size, lambda: time_left_s(context))
+                    except LogServiceError as error:
+                        await _refuse(context, name, error)
+                return await called(caller, request, context)
             finally:
-                quota.end_rpc()
+                if place is not None:
+                    lines.leave(place)
+                caller.quota.end_rpc()
 
         return guarded
+
+    def _called(
+        self, rpc: Rpc[Any, Any], behavior: Behavior, encode: Callable[[Any], bytes]
+    ) -> Called:
+        """What is done for a call once it has its turn."""
+        gate, auditor = self._gate, self._auditor
+        told = rpc.admin or auditor.data
+        name, overriding = rpc.name, rpc.overriding()
+        named: Callable[[Any], str] = operator.attrgetter(rpc.named) if rpc.named else _unnamed
+
+        async def called(caller: Caller, request: Any, context: Context) -> Any:
+            quota = caller.quota
+            if quota.counts_bytes:
+                quota.take_bytes(request.ByteSize())
+            shard = shard_of(rpc, request)
+            asked = overriding if rpc.override and request.override else rpc
+            try:
+                await gate.admit(caller, asked, shard, named(request))
+                if rpc.each_as is not None:
+                    await self._admit_each(rpc, rpc.each_as, caller, request)
+                if asked.admin:
+                    await auditor.admitted(rpc, context, caller, shard, request)
+            except LogServiceError as error:
+                auditor.denied(rpc, context, caller, shard, error)
+                await _refuse(context, name, error)
+            response = None
+            try:
+                response = await behavior(request, context)
+            finally:
+                if told or asked.admin:
+                    noted(auditor.ended, rpc, context, caller, shard, request, response)
+            if quota.counts_bytes:
+                noted(pay_answer, quota, response)
+            data = encode(response)
+            try:
+                self._hold(data, context)
+            except LogServiceError as error:
+                await _refuse(context, name, error)
+            return data
+
+        return called
 
     async def _admit_each(
         self, rpc: Rpc[Any, Any], each_as: Rpc[Any, Any], caller: Caller, request: Any

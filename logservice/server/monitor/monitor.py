@@ -64,9 +64,10 @@ class Monitor:
         transport_stats: Callable[[], TransportStats],
         tls: StoreTls | None,
         alarms: Callable[[], Sequence[str]],
+        call_lines: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
-        self.reporter.attach(parts, transport_stats, tls, alarms)
+        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 

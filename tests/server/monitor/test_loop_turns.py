@@ -35,7 +35,7 @@ def test_what_blocks_the_loop_is_counted_and_what_waits_is_not() -> None:
         await asyncio.sleep(0)
 
     turns = LoopTurns()
-    with asyncio.Runner(loop_factory=turns.loop) as runner:
+    with asyncio.Runner(loop_factory=lambda: turns.loop(asyncio.SelectorEventLoop)) as runner:
         runner.run(run())
     assert turns.stalls == 1
     assert turns.longest_us >= 150_000

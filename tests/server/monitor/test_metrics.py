@@ -79,6 +79,9 @@ def test_values() -> None:
     assert value("peer_round_trip_seconds") == 0.0015
     assert value("rpc_errors_total", method="Append", reason="FENCED") == 2
     assert value("messages_refused_total", reason="stranger") == 3
+    assert value("call_line_calls") == 3
+    assert value("call_line_waited_seconds_total") == 1.5
+    assert value("call_line_refused_total", reason="calls") == 2
     assert value("peer_requests_refused_total", method="shard.append", rule="member") == 6
     assert value("shard_retained_records", shard="1") == 100
     assert value("shard_held_back_records", shard="1") == 30

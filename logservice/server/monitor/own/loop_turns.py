@@ -16,6 +16,7 @@ import asyncio
 import selectors
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
 
 from logservice.logdb.space.stats import Histogram
@@ -40,9 +41,11 @@ class LoopTurns:
         self._total_us = 0
         self.longest_us = 0
 
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """A new event loop whose turns are counted here."""
-        return asyncio.SelectorEventLoop(_TimedSelector(self))
+    def loop(
+        self, make: Callable[[selectors.BaseSelector], asyncio.AbstractEventLoop]
+    ) -> asyncio.AbstractEventLoop:
+        """The loop that `make` makes of a selector; its turns are counted here."""
+        return make(_TimedSelector(self))
 
     def took(self, us: int) -> None:
         """A turn ended that took so long."""

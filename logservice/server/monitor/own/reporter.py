@@ -69,6 +69,7 @@ class StatusReporter:
         self._transport_stats: Callable[[], TransportStats] = TransportStats
         self._tls: StoreTls | None = None
         self._alarms: Callable[[], Sequence[str]] = tuple
+        self._call_lines: Callable[[], Mapping[str, float]] = dict
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
         self._made: dict[
@@ -86,9 +87,11 @@ class StatusReporter:
         transport_stats: Callable[[], TransportStats],
         tls: StoreTls | None,
         alarms: Callable[[], Sequence[str]],
+        call_lines: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Use the store's parts from now on: log storage is open."""
         self._alarms = alarms
+        self._call_lines = call_lines
         self._parts = parts
         self._transport_stats = transport_stats
         self._tls = tls
@@ -124,6 +127,7 @@ class StatusReporter:
             reasons=readiness.reasons(self.phase, (), ()),
             configured=_configured(self._config),
             rpc_errors=dict(self._rpc_errors()),
+            call_lines=dict(self._call_lines()),
             events=self._events.newest(bounds.EVENTS_PER_STATUS),
             loop_turn_seconds=buckets(self._turns.histogram(), 1e6),
             longest_loop_turn_us=self._turns.longest_us,

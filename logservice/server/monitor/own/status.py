@@ -146,10 +146,10 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     of the comparison that is under way, and those it has done; 0 while none is. loop_turn_seconds:
     see `loop_turns`; longest_loop_turn_us: the longest since the start; loop_stalls: how many were
     longer than a tick. appends_delayed: by the limits of their logs. catch_up: see
-    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. configured: what this store's
-    configuration says about the cluster, which counts at the first start only.
-    clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known; clock_far: so
-    much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
+    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. call_lines: see `CallLines.figures`.
+    configured: what this store's configuration says about the cluster, which counts at the first
+    start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
+    clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
     before cluster version 2, when there is none.
     """
@@ -185,6 +185,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     loop_stalls: int = 0
     appends_delayed: int = 0
     catch_up: dict[str, int] = {}
+    call_lines: dict[str, float] = {}
     directory_index: int = 0
     directory_age_s: float = -1.0
     clock_ahead_us: int = 0

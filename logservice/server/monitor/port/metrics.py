@@ -104,6 +104,14 @@ _CATCH_UP: Final[Mapping[str, _Figure]] = {
     "waiting": _Figure("catch_up_waiting", False, "Messages to them that wait for it now."),
 }
 
+_CALL_LINES: Final[Mapping[str, _Figure]] = {
+    "waiting": _Figure("call_line_calls", False, "Unary calls that wait for their turn."),
+    "waiting_bytes": _Figure("call_line_bytes", False, "Bytes of their requests."),
+    "begun": _Figure("calls_begun", False, "Unary calls that have their turn."),
+    "waited": _Figure("call_line_waited", True, "Unary calls that began after a wait."),
+    "waited_seconds": _Figure("call_line_waited_seconds", True, "How long those waited."),
+}
+
 _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
     "recovery_damages": ("recovery_damages", "Damaged places found at the start."),
     "recovery_unattributed": (
@@ -263,6 +271,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     delayed.add_metric([], status.appends_delayed)
     yield delayed
     yield from _catching_up(status.catch_up)
+    yield from _call_lines(status.call_lines)
     refused = CounterMetricFamily(
         "logservice_messages_refused",
         "Raft messages of other stores that were not heard.",
@@ -299,6 +308,24 @@ def _catching_up(figures: Mapping[str, int]) -> Iterator[Metric]:
         family = kind(f"logservice_{figure.name}", figure.help)
         family.add_metric([], figures.get(key, 0))
         yield family
+
+
+def _call_lines(figures: Mapping[str, float]) -> Iterator[Metric]:
+    for key, figure in _CALL_LINES.items():
+        kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+        family = kind(f"logservice_{figure.name}", figure.help)
+        family.add_metric([], figures.get(key, 0))
+        yield family
+    refused = CounterMetricFamily(
+        "logservice_call_line_refused",
+        "Unary calls that could not wait for their turn, or not long enough.",
+        labels=["reason"],
+    )
+    for key, count in sorted(figures.items()):
+        name, _, reason = key.partition("/")
+        if name == "refused":
+            refused.add_metric([reason], count)
+    yield refused
 
 
 def _certificates(found: Mapping[str, float]) -> Metric:
