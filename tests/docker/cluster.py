@@ -36,6 +36,9 @@ MIB = 1 << 20
 DISK_BYTES = 256 * MIB
 USER = 10001
 CLUSTER = "containers"
+FREEZES = 10
+"""How often a container is asked to stand still."""
+
 HEARS, SPEAKS = "INPUT", "OUTPUT"
 """The direction that a one-way cut takes from a store."""
 
@@ -133,9 +136,23 @@ class StoreContainers:
 
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
-        self.containers[name].pause()
+        self._pause(self.containers[name])
         yield
         self.containers[name].unpause()
+
+    def _pause(self, container: Container) -> None:
+        """Freeze it. With the first version of control groups the kernel can only try, and runc
+        leaves it to its caller to ask again (opencontainers/runc, pull request 4388).
+        """
+        for left in reversed(range(FREEZES)):
+            try:
+                container.pause()
+            except docker.errors.APIError as error:
+                if not left or "unable to freeze" not in str(error):
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     @contextlib.contextmanager
     def disconnected(self, name: str) -> Iterator[None]:
