@@ -270,7 +270,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     )
     delayed.add_metric([], status.appends_delayed)
     yield delayed
-    yield from _catching_up(status.catch_up)
+    yield from _by_key(_CATCH_UP, status.catch_up)
     yield from _call_lines(status.call_lines)
     refused = CounterMetricFamily(
         "logservice_messages_refused",
@@ -302,8 +302,9 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield errors
 
 
-def _catching_up(figures: Mapping[str, int]) -> Iterator[Metric]:
-    for key, figure in _CATCH_UP.items():
+def _by_key(shown: Mapping[str, _Figure], figures: Mapping[str, float]) -> Iterator[Metric]:
+    """Those of `figures` that are shown; what a store does not say is 0."""
+    for key, figure in shown.items():
         kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
         family = kind(f"logservice_{figure.name}", figure.help)
         family.add_metric([], figures.get(key, 0))
@@ -311,11 +312,7 @@ def _catching_up(figures: Mapping[str, int]) -> Iterator[Metric]:
 
 
 def _call_lines(figures: Mapping[str, float]) -> Iterator[Metric]:
-    for key, figure in _CALL_LINES.items():
-        kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
-        family = kind(f"logservice_{figure.name}", figure.help)
-        family.add_metric([], figures.get(key, 0))
-        yield family
+    yield from _by_key(_CALL_LINES, figures)
     refused = CounterMetricFamily(
         "logservice_call_line_refused",
         "Unary calls that could not wait for their turn, or not long enough.",
