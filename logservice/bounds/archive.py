@@ -27,6 +27,24 @@ ARCHIVE_READ_BYTES: Final = 4 * 1024 * 1024
 ARCHIVE_READ_ROWS: Final = 16_384
 """Rows of an object that are in memory while it is read back."""
 
+RESTORE_CALL_ITEMS_MAX: Final = 4096
+"""Blocks and gaps of one RestoreBlocks: each waits for its own outcome."""
+
+RESTORE_CALL_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of blocks that one RestoreBlocks brings: the cost of a call vanishes beside them. One block
+may be larger; it goes by itself."""
+
+RESTORE_BLOCK_BYTES: Final = 1024 * 1024
+"""Records that were written at one time go into blocks of about this size, as a reader likes."""
+
+RESTORE_BYTES_PER_S: Final = 32 * 1024 * 1024
+"""At which a log is restored unless the operator says otherwise: half of what one restore takes from
+a machine of two cores, so that the cluster's other logs keep the rest."""
+
+RESTORE_VERIFICATIONS_MAX: Final = 16
+"""Logs whose digest a store computes for the ends of restores at the same time; what is known of
+another one is forgotten, and begun again when it is asked for."""
+
 ARCHIVE_POLL_S: Final = 1.0
 """Between the first two looks at a log that has not enough for an object."""
 

@@ -228,11 +228,13 @@ class NodeHost:
         found = self.replicas.running[shard].state_machine.lookup(query)
         return found.at_a_stretch() if isinstance(found, Sliced) else found
 
-    async def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
+    async def read_log(
+        self, shard: ShardId, lsn: Lsn, max_bytes: int, *, restoring: bool = False
+    ) -> LogSlice:
         """See `log_reading.read_log`."""
         replica = self.replicas.running[shard]
         try:
-            return await read_log(replica, lsn, max_bytes)
+            return await read_log(replica, lsn, max_bytes, restoring=restoring)
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted while it was read: {error}", shard=shard) from error
