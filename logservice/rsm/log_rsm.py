@@ -345,9 +345,7 @@ class LogRsm:
             return Rejected(
                 Reason.VERB_REFUSED, {"why": "only a log in which nothing happened is restored"}
             )
-        lineage = Lineage(
-            command.number, command.lineage, command.parent, Lsn(command.end_lsn - 1)
-        )
+        lineage = Lineage(command.number, command.lineage, command.parent, Lsn(command.end_lsn - 1))
         restoring = Restoring(command.base_lsn, command.end_lsn, command.digest)
         state.begin_restore(lineage, restoring, command.writer_epoch, command.next_timestamp)
         return Applied(lsn=state.next_lsn, value=command.number)

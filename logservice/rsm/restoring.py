@@ -64,9 +64,7 @@ class Restoring:
 
     def refusal(self, next_lsn: Lsn) -> Rejected:
         """The answer to whoever wants something of the log before it is open."""
-        return Rejected(
-            Reason.SHARD_RESTORING, {"next": str(next_lsn), "end": str(self.end_lsn)}
-        )
+        return Rejected(Reason.SHARD_RESTORING, {"next": str(next_lsn), "end": str(self.end_lsn)})
 
 
 def problem(restoring: Restoring, lsn: Lsn, count: int, size: int, sequence: int) -> str:

@@ -244,8 +244,7 @@ class _Reader:
         self._read_sessions(state, sessions, newer=newer)
         self._read_gaps(state, gaps)
         _check(
-            restoring is None
-            or not (state.holds or sessions or requested or holder_bytes),
+            restoring is None or not (state.holds or sessions or requested or holder_bytes),
             "a restoring log in use",
         )
         _check(self._position == len(self._data), "trailing bytes")

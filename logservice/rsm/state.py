@@ -38,7 +38,7 @@ possibly the old one, and the rest of it takes effect by itself when the holds m
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from logservice_wire.errors import Reason
@@ -199,7 +199,11 @@ class LogState:
     @property
     def nothing_happened(self) -> bool:
         """INV-RESTORE-1: whether the log is as it was born, but for its applied index."""
-        return replace(self, applied_index=Index(0)) == LogState()
+        return (
+            self.next_lsn == self.next_timestamp == 1
+            and self.lineage == FIRST
+            and not (self.closed_index or self.writer_epoch or self.holds or len(self.sessions))
+        )
 
     def is_of_restore(self, session: int, nonce: bytes) -> bool:
         """Whether a block is of a restore of this log, that goes on or is over."""

@@ -81,8 +81,8 @@ async def read_log(
 
     Reading at tail + 1 gives an empty slice. Raises InvalidArgument (LSN 0), ShardNotFound (a shard
     without records, or a witness), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on
-    disk does not verify), NotReady (the replica stopped), ShardRestoring. `restoring`: read also what
-    is not verified yet, for who verifies it.
+    disk does not verify), NotReady (the replica stopped), ShardRestoring. `restoring`: what is not
+    verified yet is read, too, for who verifies it.
     """
     return await run_steps(replica, _reading(replica, lsn, max_bytes, restoring=restoring))
 

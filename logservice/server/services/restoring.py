@@ -1,9 +1,10 @@
 """restoring: a store's part in the restore of a log.
 
-Theory of operation. What may get into a restored log is `rsm.restoring`'s to decide. Here the blocks
-of a call are checked as those of an append are, and proposed in their order; each expects the LSN
-behind the one before it, so behind the first one that is refused no other one is taken. The caller
-is told how far it got. Nothing is passed on to another store: the leader's takes them itself.
+Theory of operation. What may get into a restored log is `rsm.restoring`'s to decide. Here the
+blocks of a call are checked as those of an append are, and proposed in their order; each expects
+the LSN behind the one before it, so behind the first one that is refused no other one is taken. The
+caller is told how far it got. Nothing is passed on to another store: the leader's takes them
+itself.
 
 At the end the leader's store computes the digest of the range from its own log, and states it in
 the entry that opens the log (INV-RESTORE-3). A long range takes more time than a call has. So a
@@ -102,9 +103,7 @@ async def take(
     return log_pb2.RestoreBlocksResponse(position=store.position(shard), next_lsn=next_lsn)
 
 
-async def _taken(
-    waiting: list[asyncio.Future[Applied]], refused: LogServiceError | None
-) -> int:
+async def _taken(waiting: list[asyncio.Future[Applied]], refused: LogServiceError | None) -> int:
     """The LSN behind the last block that was taken; raises why none was."""
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     next_lsn = 0
