@@ -3,8 +3,9 @@
 Theory of operation. The rows must be a chain of one log of one cluster (INV-ARCHIVE-1), and the
 range that is wanted must be in objects: LSNs that were truncated before anybody archived them can
 only lie before it. Each object is read: its SHA-256, and the digest of its records, must be what
-its row says. The digest of the whole range is computed on the way; it is what the log will have to have
-before it opens (`rsm.restoring`). So a restore that begins can only fail for what happens later.
+its row says. The digest of the whole range is computed on the way; it is what the log will have to
+have before it opens (`rsm.restoring`). So a restore that begins can only fail for what happens
+later.
 
 A manifest is hostile input. INV-RESTORE-5: no number in it becomes the log's because it is there. A
 writer epoch must be one that a log of that lineage can have granted, and never falls from row to
@@ -59,19 +60,25 @@ class Plan:
     first_time_us: int
 
 
-def find(files: Files, log: str) -> int:
-    """The id of the log that the archive has under this name or number. Raises InvalidArgument."""
-    known = shard_ids(files)
+def find(files: Files, log: str) -> tuple[int, str]:
+    """Id and name of the log that the archive has under this name or id. Raises InvalidArgument,
+    ArchiveDamaged.
+    """
+    marked(files)
+    known = {
+        one: row.name
+        for one in shard_ids(files)
+        if (row := Manifest(files, one).last_row()) is not None
+    }
     if log.isdecimal() and int(log) in known:
-        return int(log)
-    found = [one for one in known if (row := Manifest(files, one).last_row()) and row.name == log]
+        return int(log), known[int(log)]
+    found = [one for one, name in known.items() if name == log]
     if len(found) != 1:
+        which = f"; say which: {', '.join(map(str, found))}" if found else ""
         raise InvalidArgument(
-            f"the archive has {len(found)} logs with that name"
-            + (f"; say which: {', '.join(map(str, found))}" if found else ""),
-            field="log",
+            f"the archive has {len(found)} logs with that name{which}", field="log"
         )
-    return found[0]
+    return found[0], log
 
 
 def make_plan(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,8 @@ import pytest_asyncio
 from logservice_client import Gap, LogClient, Records, Shard
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
-    CorruptBlock,
     Fenced,
-    InvalidArgument,
-    LineageChanged,
-    LogServiceError,
-    Reason,
-    ShardRestoring,
     Truncated,
-    VerbRefused,
-    WrongExpectedLsn,
 )
 from logservice_wire.v1 import log_pb2
 

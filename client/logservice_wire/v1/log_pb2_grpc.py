@@ -279,7 +279,7 @@ class LogServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BeginRestore(self, request, context):
-        """Restores a log from an archive (docs/operations/restore.md). The log must be new: nothing was ever
+        """Restores a log from an archive (docs/operations/restore-a-log.md). The log must be new: nothing was ever
         appended to it, opened or set in it. From the first call on it serves nothing (SHARD_RESTORING) but
         these three and CloseShard, until FinishRestore has opened it as another lineage, or it is deleted.
         All three go to the leader, need the role admin over the shard, and cluster version 2.
