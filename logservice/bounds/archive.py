@@ -33,7 +33,7 @@ ARCHIVE_READ_BYTES: Final = 4 * 1024 * 1024
 ARCHIVE_READ_ROWS: Final = 16_384
 """Rows of an object that are in memory while it is read back."""
 
-RESTORE_CALL_ITEMS_MAX: Final = 4096
+RESTORE_CALL_ITEMS_MAX: Final = 1024
 """Blocks and gaps of one RestoreBlocks: each waits for its own outcome."""
 
 RESTORE_CALL_BYTES: Final = 4 * 1024 * 1024

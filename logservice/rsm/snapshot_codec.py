@@ -213,9 +213,8 @@ class _Reader:
         history = self._lineage() if newer else lineage.FIRST
         (append_time_us,) = self._take(_TIME) if newer else (0,)
         restoring = self._restoring() if newer else None
-        promised = next_lsn if restoring is None else restoring.end_lsn
+        promised = next_lsn if restoring is None else max(next_lsn, restoring.end_lsn)
         _check(history.fork_lsn < promised, "fork beyond the tail")
-        _check(next_lsn <= promised, "records behind the end of a restore")
         _check(restoring is None or history.number > 0, "a restore without a lineage")
         end = closed_lsn if closed_index else next_lsn
         _check(closed_index <= applied, "index of the Close")
