@@ -93,6 +93,10 @@ RESTORED_GAP_LSNS_MAX: Final = 2**31 - 1
 """LSNs of one gap that is restored: an entry counts its LSNs in 32 bits. A log that begins at
 RESTORED_LSN_MAX begins with 131 073 of them."""
 
+RESTORED_GAP_BYTES: Final = 112
+"""The payload of an entry with a restored gap and nothing else. Only such an entry may count more
+LSNs than ENTRY_RECORDS_MAX."""
+
 RESTORED_LINEAGES_MAX: Final = 2**16
 """The number of a restored log's lineage. Each is a disaster that a person answered; an archive
 that says more of them lies, and must not use up those that the log may need (LINEAGES_MAX)."""
@@ -565,6 +569,7 @@ _HARD: Final = {
         LINEAGE_TIMESTAMP_STEP,
         RESTORED_LSN_MAX,
         RESTORED_GAP_LSNS_MAX,
+        RESTORED_GAP_BYTES,
         RESTORED_LINEAGES_MAX,
         RECOVERED_NUMBER_STEP,
         RECOVERED_REPLICA_STEP,
