@@ -18,6 +18,7 @@ know none; then the log gives out none, unless the operator says above which one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ from logservice.archive.restore_source import Run, runs
 from logservice.archive.sealing import Keys
 from logservice.archive.verifying import check_bytes, opened
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
+
+_OBJECT: Final = re.compile(r"objects/\d{20}-[0-9a-f]+\.parquet")
+"""No name that an archiver gives leads out of the log's folder."""
 
 _TIMESTAMP_MAX: Final = 2**63 - 1
 
@@ -196,8 +200,10 @@ def _history(rows: list[Row], cluster_id: str) -> tuple[int, bytes, int]:
             raise ArchiveDamaged(detail=f"{where} is of cluster {row.cluster_id}")
         if not 1 <= row.first_lsn < row.end_lsn <= bounds.RESTORED_LSN_MAX:
             raise ArchiveDamaged(detail=f"{where} has no range")
-        if row.writer_epoch < epoch:
-            raise ArchiveDamaged(detail=f"{where} has an older writer epoch than the one before")
+        if not row.missing and not _OBJECT.fullmatch(row.object):
+            raise ArchiveDamaged(detail=f"{where} names no object of ours")
+        if row.lineage_number < 0 or row.writer_epoch < epoch:
+            raise ArchiveDamaged(detail=f"{where} has an older epoch than the one before")
         number, epoch = max(number, row.lineage_number), row.writer_epoch
     lineage = rows[-1].lineage
     try:

@@ -182,14 +182,16 @@ class NodeHost:
     # --- requests ---------------------------------------------------------------------------------
 
     def submit_append(
-        self, shard: ShardId, request: AppendRequest, timeout_s: float
+        self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
     ) -> asyncio.Future[Applied]:
         """`append` without waiting, so that the blocks of a stream are submitted in their order.
+        `local_only`: it is not passed on to another store.
 
         Raises ShardNotFound, Busy at once; everything else is the future's outcome.
         """
         replica = self.replicas.running[shard]
-        return replica.append(request, self.clock.monotonic() + timeout_s)
+        deadline_s = self.clock.monotonic() + timeout_s
+        return replica.append(request, deadline_s, local_only=local_only)
 
     async def append(self, shard: ShardId, request: AppendRequest, timeout_s: float) -> Applied:
         """Append one block; returns when it is applied."""

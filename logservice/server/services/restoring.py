@@ -40,7 +40,7 @@ from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.edge.call import Context, effect, in_time
-from logservice.server.services.context import StoreContext, log_shard, shard_not_found
+from logservice.server.services.context import StoreContext, log_shard
 from logservice.server.services.digesting import feed
 from logservice.server.services.reading import at_most
 
@@ -86,16 +86,13 @@ async def take(
     _check_version(store)
     shard = log_shard(request.shard_id)
     appends = _appends(request, store.author().claim(_lineage(request.lineage)))
-    replica = store.host.replicas.running.get(shard)
-    if replica is None:
-        raise shard_not_found(shard)
     with in_time(context, store.limits, store.host.expire, shard) as limit_s:
-        deadline_s = store.host.clock.monotonic() + limit_s
         waiting: list[asyncio.Future[Applied]] = []
         error: LogServiceError | None = None
         for append in appends:
             try:
-                waiting.append(replica.append(append, deadline_s, local_only=True))
+                submitted = store.host.submit_append(shard, append, limit_s, local_only=True)
+                waiting.append(submitted)
             except LogServiceError as refused:
                 error = refused
                 break
