@@ -44,7 +44,6 @@ from logservice_wire.errors import Reason
 from logservice.bounds import (
     APPEND_TIME_US_MAX,
     REJECTED_RANGES_MAX,
-    RESTORE_CALL_ITEMS_MAX,
     SESSIONS_MAX,
 )
 from logservice.ids import Index, Lsn, SessionId
@@ -100,6 +99,7 @@ class Admission:
         "_close_index",
         "_command_index",
         "_parked",
+        "_restored_gaps",
         "_restored_us",
         "_rsm",
         "_tail",
@@ -119,8 +119,10 @@ class Admission:
         self._command_index = Index(0)
         self._writer_index = Index(0)
         self._close_index = Index(0)
-        # The append time that the newest block brought with it.
+        # The append time that the newest block of a restore brought with it, and the gaps of the
+        # restore that may not be applied yet.
         self._restored_us = 0
+        self._restored_gaps = 0
         # Nothing can be judged before this index is applied; see `dropped`.
         self._barrier = Index(0)
 
@@ -132,6 +134,7 @@ class Admission:
         self._writer_index = Index(0)
         self._close_index = Index(0)
         self._restored_us = 0
+        self._restored_gaps = 0
         self._barrier = Index(0)
 
     def dropped(self, last_index: Index) -> None:
@@ -211,13 +214,11 @@ class Admission:
             0 < request.append_time_us < earlier or request.append_time_us > APPEND_TIME_US_MAX
         ):
             return _EMPTY
-        if sequence and len(state.rejected) + self._tail_gaps(lsn) >= REJECTED_RANGES_MAX:
+        if state.next_lsn == lsn:
+            self._restored_gaps = 0
+        if sequence and len(state.rejected) + self._restored_gaps >= REJECTED_RANGES_MAX:
             return _GAPS_FULL
         return ADMIT
-
-    def _tail_gaps(self, lsn: Lsn) -> int:
-        """At most so many restored gaps are not applied yet: each has one LSN at least."""
-        return min(lsn - self._rsm.state.next_lsn, RESTORE_CALL_ITEMS_MAX)
 
     def _judge_session(self, request: AppendRequest) -> Decision | None:
         """None: the next sequence of its session, as far as the tail goes."""
@@ -253,7 +254,9 @@ class Admission:
 
     def appended(self, request: AppendRequest, lsn: Lsn) -> None:
         """An admitted block was appended at `lsn`."""
-        self._restored_us = request.append_time_us
+        if request.restored:
+            self._restored_us = request.append_time_us
+            self._restored_gaps += request.sequence > 0
         if request.session:
             tail = self._tail
             if len(tail) >= 2 * SESSIONS_MAX:

@@ -525,3 +525,32 @@ async def test_calls_that_are_none_are_refused(served: Served, client: LogClient
     with pytest.raises(VerbRefused):
         await log.finish_restore(b"1" * 16)
     assert await log.append(b"it is an ordinary log") == 1
+
+
+async def test_the_end_goes_on_call_by_call_and_is_forgotten_for_few(
+    served: Served, client: LogClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RESTORE_VERIFICATIONS_MAX: what is forgotten is begun again."""
+    monkeypatch.setattr(bounds, "DIGEST_CALL_S", 0.0)
+    monkeypatch.setattr(bounds, "RESTORE_VERIFICATIONS_MAX", 1)
+    shard = await served.new_shard()
+    await written(served, client, shard)
+    archive = Archive(client, shard, tmp_path)
+    await archive.ship()
+
+    def reached(name: str) -> None:
+        if name == "all-taken":
+            raise Killed
+
+    logs = [client.shard(await served.new_shard()) for _ in range(2)]
+    for log in logs:
+        with pytest.raises(Killed):
+            await archive.restorer(log, reached=reached).run()
+        assert log.lineage is not None
+        answer = await log.finish_restore(log.lineage.id)
+        assert (answer.open, answer.verified_lsn) == (False, 11)
+    monkeypatch.undo()
+    for log in logs:
+        assert log.lineage is not None
+        answer = await log.finish_restore(log.lineage.id)
+        assert (answer.open, answer.verified_lsn) == (True, 221)

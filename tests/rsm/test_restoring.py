@@ -12,7 +12,6 @@ from logservice_wire.errors import LogServiceError, Reason
 from logservice.bounds import (
     LINEAGE_EPOCH_BITS,
     REJECTED_RANGES_MAX,
-    RESTORE_CALL_ITEMS_MAX,
     RESTORED_GAP_LSNS_MAX,
     RESTORED_LINEAGES_MAX,
     RESTORED_LSN_MAX,
@@ -347,9 +346,13 @@ def test_a_log_remembers_so_many_gaps(log: ShardDriver) -> None:
     verdict = Admission(log.rsm).admit(item(1, 11, gap=1), Lsn(11))
     assert isinstance(verdict, Refuse)
     assert refused(verdict.outcome)[0] == "BUSY"
-    state.rejected = [gap] * (REJECTED_RANGES_MAX - RESTORE_CALL_ITEMS_MAX)
-    assert Admission(log.rsm).admit(item(1, 11, gap=1), Lsn(11)) is ADMIT
-    assert Admission(log.rsm).admit(item(1, 20, gap=1), Lsn(20)) is ADMIT
+    state.rejected = [gap] * (REJECTED_RANGES_MAX - 2)
+    admission = Admission(log.rsm)
+    for lsn in (11, 12):
+        assert admission.admit(item(1, lsn, gap=1), Lsn(lsn)) is ADMIT
+        admission.appended(item(1, lsn, gap=1), Lsn(lsn))
+    assert admission.admit(item(1, 13, gap=1), Lsn(13)) == verdict
+    assert admission.admit(item(1, 13), Lsn(13)) is ADMIT
 
 
 def test_a_snapshot_carries_the_promise(log: ShardDriver) -> None:

@@ -68,10 +68,11 @@ def restore(
     give_up: bool,
     form: str,
 ) -> int:
-    """Restore LOG, by its name or id in the archive, as a new log of the cluster.
+    """Restore a log, as a new log of the cluster.
 
-    The archive is checked before anything is changed. The log serves nothing until it is complete
-    and its digest is that of the archive. Start the command again when it was ended: it goes on.
+    LOG is its name or id in the archive. The archive is checked before anything is changed. The log
+    serves nothing until it is complete and its digest is that of the archive. Start the command
+    again when it was ended: it goes on.
     """
     need_pyarrow()
     from logservice.archive import restore_target as targets
