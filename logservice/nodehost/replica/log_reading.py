@@ -87,9 +87,11 @@ async def read_log(
     return await run_steps(replica, _reading(replica, lsn, max_bytes, restoring=restoring))
 
 
-def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+def read_log_here(
+    replica: Replica, lsn: Lsn, max_bytes: int, *, restoring: bool = False
+) -> LogSlice:
     """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
-    return run_steps_here(replica, _reading(replica, lsn, max_bytes))
+    return run_steps_here(replica, _reading(replica, lsn, max_bytes, restoring=restoring))
 
 
 async def run_steps(replica: Replica, steps: Generator[Fetch, None, T]) -> T:
