@@ -216,7 +216,9 @@ class LogRsm:
         """Judge one block that lies at `lsn`. Only an accepted one advances its session."""
         state = self.state
         count = block.record_count
-        if state.restoring is not None or state.is_of_restore(block.session, block.claim.nonce):
+        if state.restoring is not None or (
+            state.lineage.number and state.is_of_restore(block.session, block.claim.nonce)
+        ):
             return self._apply_restored(block, lsn, entry)
         session = None
         if block.session:

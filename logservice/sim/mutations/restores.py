@@ -7,7 +7,6 @@ from typing import Any
 
 from logservice import versions
 from logservice.nodehost.replica import log_reading
-from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.state import LogState
 from logservice.sim.config import SimConfig
@@ -79,21 +78,15 @@ def _restored_blocks_land_anywhere() -> None:
 
 @mutation_in(_restored)
 def _a_restoring_log_takes_appends() -> None:
-    def judge(original: Any) -> Any:
-        def judge(self: Admission, request: Any, lsn: Any) -> Any:
-            if request.restored:
-                return original(self, request, lsn)
-            promised, self._rsm.state.restoring = self._rsm.state.restoring, None
-            try:
-                return self._judge(
-                    replace(request, writer_epoch=self._rsm.state.writer_epoch), lsn, False
-                )
-            finally:
-                self._rsm.state.restoring = promised
+    def mutate(original: Any) -> Any:
+        def refuses(self: LogState, session: int, nonce: bytes, expected_lsn: Any, lsn: Any) -> Any:
+            if self.restoring is not None and not self.is_of_restore(session, nonce):
+                return None
+            return original(self, session, nonce, expected_lsn, lsn)
 
-        return judge
+        return refuses
 
-    wrap(Admission, "_judge_restored", judge)
+    wrap(LogState, "refuses_restored", mutate)
 
 
 @mutation_in(_restored)
