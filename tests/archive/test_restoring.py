@@ -12,12 +12,14 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_client import Gap, LogClient, Records, Shard
+from logservice_client.lineage import Lineage
 from logservice_wire.block import Block, encode_block
 from logservice_wire.digest import Digester
 from logservice_wire.errors import (
     CorruptBlock,
     Fenced,
     InvalidArgument,
+    LineageChanged,
     LogServiceError,
     Reason,
     ShardRestoring,
@@ -554,3 +556,25 @@ async def test_the_end_goes_on_call_by_call_and_is_forgotten_for_few(
         assert log.lineage is not None
         answer = await log.finish_restore(log.lineage.id)
         assert (answer.open, answer.verified_lsn) == (True, 221)
+
+
+async def test_a_client_of_the_old_log_is_told(
+    served: Served, client: LogClient, tmp_path: Path
+) -> None:
+    """One that has the log open, and finds the restored one under its id: in an empty cluster."""
+    shard = await served.new_shard()
+    await written(served, client, shard)
+    archive = Archive(client, shard, tmp_path)
+    await archive.ship()
+    made = await served.new_shard()
+    assert await archive.restorer(client.shard(made)).run()
+    async with LogClient([store.address for store in served.stores]) as old:
+        log = old.shard(made)
+        log._history.lineage = Lineage()
+        with pytest.raises(LineageChanged) as caught:
+            await log.read(11)
+        assert (caught.value.number("number"), caught.value.number("fork_lsn")) == (1, 220)
+        with pytest.raises(LineageChanged):
+            await log.append(b"behind what it knows")
+        assert log.accept_lineage() == log.lineage
+        assert (await log.read(220)).next_lsn == 221
