@@ -35,6 +35,7 @@ class Reason(enum.Enum):
     SHARD_EXISTS = "SHARD_EXISTS"
     SHARD_CLOSED = "SHARD_CLOSED"
     SHARD_DELETED = "SHARD_DELETED"
+    SHARD_RESTORING = "SHARD_RESTORING"
     DELETE_REFUSED = "DELETE_REFUSED"
     NOT_ENOUGH_STORES = "NOT_ENOUGH_STORES"
     FENCED = "FENCED"
@@ -150,6 +151,17 @@ class ShardDeleted(LogServiceError):
     reason = Reason.SHARD_DELETED
     status = "NOT_FOUND"
     retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class ShardRestoring(LogServiceError):
+    """The log is being restored from an archive, and serves nothing until that is complete and
+    verified; metadata: next (the LSN that comes next), end (behind the last one).
+    """
+
+    reason = Reason.SHARD_RESTORING
+    status = "FAILED_PRECONDITION"
+    retryable = True
     outcome = Outcome.NOT_APPLIED
 
 
