@@ -145,6 +145,8 @@ def test_nothing_else_changes_what_the_log_is_to_be(
 
 
 def test_inv_restore_1_only_a_log_in_which_nothing_happened() -> None:
+    """INV-RESTORE-1."""
+
     def after(*what: commands.Command, append: bool = False) -> Outcome:
         driver = ShardDriver()
         for command in what:
@@ -191,7 +193,9 @@ def test_a_begin_that_is_repeated_changes_nothing(log: ShardDriver) -> None:
 def test_inv_restore_2_a_block_that_is_not_the_next_one_of_the_restore_spoils_it(
     log: ShardDriver, wrong: AppendRequest
 ) -> None:
-    """A leader that is right proposes no such block; after one that is not the log never opens."""
+    """INV-RESTORE-2: a leader that is right proposes no such block; after one that is not the log
+    never opens.
+    """
     (outcome,) = log.append_all(wrong)
     assert isinstance(outcome, Rejected)
     assert isinstance(Admission(log.rsm).admit(wrong, Lsn(11)), Refuse) or wrong.record_count > 10
@@ -211,6 +215,7 @@ def test_a_corrupt_gap_is_an_entry_by_itself(log: ShardDriver) -> None:
 
 
 def test_inv_restore_3_it_opens_only_whole_and_with_the_promised_digest(log: ShardDriver) -> None:
+    """INV-RESTORE-3."""
     assert refused(log.command(EndRestore(APP, OWN, DIGEST)))[0] == "SHARD_RESTORING"
     bring(log, item(10, 11))
     assert refused(log.command(EndRestore(APP, OWN, b"e" * 32)))[0] == "CORRUPT_BLOCK"
@@ -259,7 +264,7 @@ def test_a_recovery_in_the_middle_of_a_restore_goes_on_under_its_lineage(log: Sh
     ids=str,
 )
 def test_inv_restore_4_what_cannot_be_true_is_refused(wrong: dict[str, Any]) -> None:
-    """matrixone 24966: a falsely high epoch was believed, and nobody could write any more."""
+    """INV-RESTORE-4, and matrixone 24966: a falsely high epoch was believed, and nobody could write."""
     with pytest.raises(LogServiceError) as caught:
         encode(begin(**wrong))
     assert caught.value.reason is Reason.INVALID_ARGUMENT
