@@ -264,7 +264,7 @@ def test_a_recovery_in_the_middle_of_a_restore_goes_on_under_its_lineage(log: Sh
     ids=str,
 )
 def test_inv_restore_4_what_cannot_be_true_is_refused(wrong: dict[str, Any]) -> None:
-    """INV-RESTORE-4, and matrixone 24966: a falsely high epoch was believed, and nobody could write."""
+    """INV-RESTORE-4, and matrixone 24966: a false epoch was believed, and nobody could write."""
     with pytest.raises(LogServiceError) as caught:
         encode(begin(**wrong))
     assert caught.value.reason is Reason.INVALID_ARGUMENT

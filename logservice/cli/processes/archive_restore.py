@@ -145,8 +145,9 @@ def restore(
 )
 @output_option
 def restore_all(config_path: Path, mib_per_s: float, grants: bool, check: bool, form: str) -> int:
-    """Restore all logs, with ids, names, policies and settings, into an empty cluster.
+    """Restore all logs into an empty cluster.
 
+    They come with their ids, names, policies and labels, and the cluster gets its settings.
     Exit code 1 when a log could not be restored. Start the command again when it was ended: it goes
     on.
     """
