@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from logservice_client import LogClient
-from logservice_wire.errors import LineageChanged, LogServiceError, ShardDeleted
+from logservice_wire.errors import LineageChanged, LogServiceError, ShardDeleted, ShardRestoring
 from logservice_wire.v1 import hakeeper_pb2
 from prometheus_client import start_http_server
 
@@ -82,13 +82,16 @@ class Archiver:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def run_once(self) -> int:
-        """Archive what there is now; returns how many logs. Raises what shipping raises."""
+        """Archive what there is now; returns how many logs. One that is being restored has nothing
+        to archive. Raises what shipping raises.
+        """
         await self._begin()
         shippers = await self._chosen()
         for shipper in shippers:
             wanted = (await shipper.shard.status()).position.applied_lsn + 1
-            while shipper.lag.archived_lsn < wanted and await shipper.ship(to_tail=True):
-                pass
+            with contextlib.suppress(ShardRestoring):
+                while shipper.lag.archived_lsn < wanted and await shipper.ship(to_tail=True):
+                    pass
         return len(shippers)
 
     async def _begin(self) -> None:
@@ -140,6 +143,9 @@ class Archiver:
             except ShardDeleted:
                 logger.warning("log %s was deleted; its archive stays", name)
                 return
+            except ShardRestoring:
+                # What it has is not verified yet; nothing of it may be truncated meanwhile.
+                await asyncio.sleep(bounds.ARCHIVE_RETRY_S)
             except LineageChanged as error:
                 self.metrics.failures.labels(str(shipper.shard.shard_id)).inc()
                 logger.error(

@@ -7,16 +7,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from logservice_wire.block import encode_block
 from logservice_wire.errors import LogServiceError, Reason
 
 from logservice.bounds import (
     LINEAGE_EPOCH_BITS,
     REJECTED_RANGES_MAX,
+    RESTORED_GAP_BYTES,
     RESTORED_GAP_LSNS_MAX,
     RESTORED_LINEAGES_MAX,
     RESTORED_LSN_MAX,
 )
-from logservice.ids import NO_SESSION, Index, Lsn, SessionId
+from logservice.entry import ENTRY_RECORDS_MAX, Entry, EntryKind, counts_error
+from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId, Term
 from logservice.lineage import NO_LINEAGE, Lineage
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.rsm import commands
@@ -403,3 +407,23 @@ def test_a_session_of_a_restored_log_is_an_ordinary_one(log: ShardDriver) -> Non
     log.rsm.state.writer_epoch = 0
     session = log.value(commands.OpenSession(APP, NONCE))
     assert log.append(1, session=SessionId(session), sequence=1) == Applied(lsn=21, count=1)
+
+
+def test_only_an_entry_without_room_for_a_record_has_many_lsns() -> None:
+    """At the size that a lone restored gap has; a witness gets it without its payload."""
+    gap = BlockEnvelope(
+        ProposalId(1, 1), NO_SESSION, 1, 0, Lsn(1), RESTORED_GAP_LSNS_MAX, b"", CLAIM
+    )
+    payload = encode_blocks([gap], 5)
+    assert len(payload) == RESTORED_GAP_BYTES
+
+    def error(count: int, payload: bytes) -> str:
+        return counts_error(Entry(Term(1), Index(1), Lsn(1), count, EntryKind.BLOCK, payload))
+
+    for small in (payload, b""):
+        assert error(RESTORED_GAP_LSNS_MAX, small) == ""
+        assert error(RESTORED_GAP_LSNS_MAX + 1, small) != ""
+    large = payload + b"x"
+    assert error(ENTRY_RECORDS_MAX, large) == ""
+    assert error(ENTRY_RECORDS_MAX + 1, large) != ""
+    assert error(1, payload + encode_block([b""], 1)) == ""
