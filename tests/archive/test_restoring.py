@@ -137,8 +137,8 @@ async def gaps(served: Served, shard: int, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_restored_log_is_the_same_and_goes_on(
     served: Served, client: LogClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G10. And litestream's 781: an append gets the next LSN, and the archive ships from there at
-    once, not only when some old mark is passed.
+    """G10. Elsewhere a restored log shipped nothing for long: here an append gets the next LSN, and
+    the archive ships from there at once, not only when some old mark is passed.
     """
     shard = await served.new_shard()
     log = await written(served, client, shard, monkeypatch)

@@ -102,7 +102,7 @@ def test_a_restored_log_has_the_lsns_gaps_and_epoch_that_it_should(log: ShardDri
     assert (state.writer_epoch, state.writer_holder) == ((3 << LINEAGE_EPOCH_BITS) + 1, "")
     assert state.next_timestamp == 1000
     assert state.restoring is None
-    # litestream 781: the next append has the next LSN, at once.
+    # The next append has the next LSN, at once: not only when some old mark is passed.
     epoch = log.value(commands.AcquireWriter(APP, False, state.writer_epoch, False, "db"))
     assert log.append(2, epoch=epoch) == Applied(lsn=21, count=2)
     old = (2 << LINEAGE_EPOCH_BITS) + 7
@@ -268,7 +268,7 @@ def test_a_recovery_in_the_middle_of_a_restore_goes_on_under_its_lineage(log: Sh
     ids=str,
 )
 def test_inv_restore_4_what_cannot_be_true_is_refused(wrong: dict[str, Any]) -> None:
-    """INV-RESTORE-4, and matrixone 24966: a false epoch was believed, and nobody could write."""
+    """INV-RESTORE-4. Elsewhere a false epoch was believed, and nobody could write any more."""
     with pytest.raises(LogServiceError) as caught:
         encode(begin(**wrong))
     assert caught.value.reason is Reason.INVALID_ARGUMENT
