@@ -79,6 +79,8 @@ def counts_error(entry: Entry) -> str:
 
 
 def _counted(entry: Entry) -> int:
-    """How many LSNs the entry may have: many, if it is too small for a record."""
-    small = len(entry.payload) == RESTORED_GAP_BYTES
+    """How many LSNs the entry may have: many, if it is too small for a record. A witness gets it
+    without its payload.
+    """
+    small = len(entry.payload) <= RESTORED_GAP_BYTES
     return RESTORED_GAP_LSNS_MAX if small else ENTRY_RECORDS_MAX

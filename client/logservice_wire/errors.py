@@ -419,10 +419,10 @@ class EventsCompacted(LogServiceError):
 
 
 class LineageChanged(LogServiceError):
-    """The log was continued by force after it had lost its majority, and is another history than
-    the one that the request names; metadata: expected, actual (lineage ids in hexadecimal), number,
-    fork_lsn (the last LSN that the new history has from the old one). What the old one had behind
-    it is lost, also where it was acknowledged.
+    """The log was continued by force after it had lost its majority, or restored from an archive,
+    and is another history than the one that the request names; metadata: expected, actual (lineage
+    ids in hexadecimal), number, fork_lsn (the last LSN that the new history has from the old one).
+    What the old one had behind it is not in this log, also where it was acknowledged.
     """
 
     reason = Reason.LINEAGE_CHANGED

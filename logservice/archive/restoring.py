@@ -26,9 +26,11 @@ from logservice_client.pacing import Backoff
 from logservice_wire.digest import digest_text
 from logservice_wire.errors import (
     InvalidArgument,
+    LineageChanged,
     LogServiceError,
     Outcome,
     Truncated,
+    VerbRefused,
     WrongExpectedLsn,
 )
 from logservice_wire.v1 import log_pb2
@@ -100,26 +102,20 @@ class Restorer:
 
     async def _begin(self) -> int | None:
         """The next LSN; None when there is nothing to do any more."""
-        plan, shard = self._plan, self._shard
-        status = await shard.status()
+        plan = self._plan
+        status = await self._status()
+        if not status.HasField("restoring") and not status.position.lineage.number:
+            try:
+                await self._shard.begin_restore(self._promise())
+            except VerbRefused:
+                # It is in use, or another restorer was faster.
+                status = await self._status()
+                if not status.position.lineage.number:
+                    raise
+            status = await self._status()
         if not status.HasField("restoring"):
-            if status.position.lineage.number:
-                await self._check_done(status.position)
-                return None
-            await shard.begin_restore(
-                log_pb2.BeginRestoreRequest(
-                    lineage=log_pb2.Lineage(
-                        number=plan.number, id=secrets.token_bytes(LINEAGE_BYTES)
-                    ),
-                    parent=plan.parent,
-                    base_lsn=plan.base_lsn,
-                    end_lsn=plan.end_lsn,
-                    writer_epoch=plan.writer_epoch,
-                    next_timestamp=plan.next_timestamp,
-                    digest=plan.digest,
-                )
-            )
-            status = await shard.status()
+            await self._check_done(status.position)
+            return None
         found = status.restoring
         wanted = (plan.base_lsn, plan.end_lsn, plan.digest)
         if (found.base_lsn, found.end_lsn, found.digest) != wanted:
@@ -129,6 +125,27 @@ class Restorer:
                 field="log",
             )
         return found.next_lsn
+
+    def _promise(self) -> log_pb2.BeginRestoreRequest:
+        plan = self._plan
+        lineage = log_pb2.Lineage(number=plan.number, id=secrets.token_bytes(LINEAGE_BYTES))
+        return log_pb2.BeginRestoreRequest(
+            lineage=lineage,
+            parent=plan.parent,
+            base_lsn=plan.base_lsn,
+            end_lsn=plan.end_lsn,
+            writer_epoch=plan.writer_epoch,
+            next_timestamp=plan.next_timestamp,
+            digest=plan.digest,
+        )
+
+    async def _status(self) -> log_pb2.GetShardStatusResponse:
+        """The log's; that it has become another lineage is what a restore is about."""
+        try:
+            return await self._shard.status()
+        except LineageChanged:
+            self._shard.accept_lineage()
+            return await self._shard.status()
 
     async def _check_done(self, position: log_pb2.LogPosition) -> None:
         """Raises InvalidArgument unless the log was restored by this plan."""
@@ -175,9 +192,9 @@ class Restorer:
         while True:
             try:
                 return await self._shard.restore_blocks(request)
-            except WrongExpectedLsn:
-                # An attempt whose answer was lost, or another restorer.
-                status = await self._shard.status()
+            except (WrongExpectedLsn, VerbRefused):
+                # An attempt whose answer was lost, or another restorer, which may have ended it.
+                status = await self._status()
                 open_by_now = not status.HasField("restoring")
                 return self._plan.end_lsn if open_by_now else status.restoring.next_lsn
             except LogServiceError as error:

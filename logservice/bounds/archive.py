@@ -47,6 +47,16 @@ RESTORE_BYTES_PER_S: Final = 32 * 1024 * 1024
 """At which a log is restored unless the operator says otherwise, so that the cluster's other logs
 keep most of what the machines can do."""
 
+CLUSTER_DOCUMENTS_MAX: Final = 16
+"""Documents about the cluster that an archive keeps: what was changed by mistake can be found."""
+
+CLUSTER_DOCUMENT_S: Final = 600.0
+"""Between two looks at what is to be said of the cluster: each asks for the access list, which is
+audited."""
+
+CLUSTER_DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A document that is read: of ten thousand logs with labels it has a few megabytes."""
+
 RESTORED_GAPS_MAX: Final = REJECTED_RANGES_MAX // 2
 """Gaps of a log that is restored: half of what a log remembers, so that it can be appended to."""
 

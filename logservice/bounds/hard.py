@@ -94,8 +94,8 @@ RESTORED_GAP_LSNS_MAX: Final = 2**31 - 1
 RESTORED_LSN_MAX begins with 131 073 of them."""
 
 RESTORED_GAP_BYTES: Final = 112
-"""The payload of an entry with a restored gap and nothing else. Only such an entry may count more
-LSNs than ENTRY_RECORDS_MAX."""
+"""The payload of an entry with a restored gap and nothing else. Only an entry that is no larger,
+and so has no room for a record, may count more LSNs than ENTRY_RECORDS_MAX."""
 
 RESTORED_LINEAGES_MAX: Final = 2**16
 """The number of a restored log's lineage. Each is a disaster that a person answered; an archive

@@ -213,7 +213,7 @@ def _sum(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_archive_is_refused(made: Made, what: str) -> None:
-    """matrixone 24966 is among them: a falsely high epoch is neither believed nor taken over."""
+    """INV-RESTORE-5. A falsely high epoch is among them: elsewhere one was believed."""
     BROKEN[what](made)
     with pytest.raises(ArchiveDamaged):
         made.plan()

@@ -1,5 +1,5 @@
-"""The SQLite example: cluster and machine are gone. It is recovered from its last checkpoint and
-the log, which was restored into an empty cluster, and goes on shipping there.
+"""The SQLite example: its cluster and machine are gone. It is recovered from a checkpoint and its
+log, which was restored into an empty cluster, and goes on shipping there.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ async def gaps(served: Served, shard: int, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_restored_log_is_the_same_and_goes_on(
     served: Served, client: LogClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G10. And litestream's 781: an append gets the next LSN, and the archive ships from there at
-    once, not only when some old mark is passed.
+    """G10. Elsewhere a restored log shipped nothing for long: here an append gets the next LSN, and
+    the archive ships from there at once, not only when some old mark is passed.
     """
     shard = await served.new_shard()
     log = await written(served, client, shard, monkeypatch)
@@ -255,11 +255,8 @@ async def test_two_restorers_at_once_do_no_harm(
     plan = archive.plan()
     both = [archive.restorer(client.shard(made), plan) for _ in range(2)]
     found = await asyncio.gather(*(one.run() for one in both), return_exceptions=True)
-    # The other one may have begun under its own lineage at the same time: then it is told, and is
-    # started again.
     assert True in found
-    for one in found:
-        assert isinstance(one, bool | LogServiceError)
+    assert set(found) <= {True, False}
     assert await told(client.shard(made), 11) == await told(log, 11)
 
 

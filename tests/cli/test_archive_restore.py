@@ -147,6 +147,8 @@ def test_a_restore_is_given_up(cluster: LocalCluster, config: Path) -> None:
         code=KILLED_BEHIND,
     )
     assert done.returncode == -signal.SIGKILL
+    # The archiver passes it over: there is nothing that is verified.
+    assert program("archive", "run", "-c", config, "--once").returncode == exit_codes.OK
     other = restore(config, "orders-3", "--to", 500)
     assert other.returncode == exit_codes.USAGE, other.stderr
     assert "another restore" in other.stderr
@@ -178,3 +180,14 @@ def test_what_is_wrong_is_said_before_anything_is_changed(
     assert done.returncode == exit_codes.USAGE
     with SyncLogClient(cluster.endpoints()) as client, pytest.raises(ShardNotFound):
         client.hakeeper.resolve_shard("orders-4", fresh=True)
+
+
+def test_into_a_log_with_a_witness(cluster: LocalCluster, config: Path) -> None:
+    """It was created before, by its name; the witness counts LSNs, and has no records."""
+    with SyncLogClient(cluster.endpoints()) as client:
+        made = client.hakeeper.create_shard(name="orders-5", replicas=3, witnesses=1, waive_g1=True)
+        done = restore(config, "orders-5", "--from", 200, "--to", 2000)
+        assert done.returncode == exit_codes.OK, done.stderr
+        assert json.loads(done.stdout)["shard"] == made
+        source = client.shard(client.hakeeper.resolve_shard("orders").shard_id)
+        assert client.shard(made).digest(200, 2001) == source.digest(200, 2001)

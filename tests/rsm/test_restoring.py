@@ -7,16 +7,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from logservice_wire.block import encode_block
 from logservice_wire.errors import LogServiceError, Reason
 
 from logservice.bounds import (
     LINEAGE_EPOCH_BITS,
     REJECTED_RANGES_MAX,
+    RESTORED_GAP_BYTES,
     RESTORED_GAP_LSNS_MAX,
     RESTORED_LINEAGES_MAX,
     RESTORED_LSN_MAX,
 )
-from logservice.ids import NO_SESSION, Index, Lsn, SessionId
+from logservice.entry import ENTRY_RECORDS_MAX, Entry, EntryKind, counts_error
+from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId, Term
 from logservice.lineage import NO_LINEAGE, Lineage
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.rsm import commands
@@ -98,7 +102,7 @@ def test_a_restored_log_has_the_lsns_gaps_and_epoch_that_it_should(log: ShardDri
     assert (state.writer_epoch, state.writer_holder) == ((3 << LINEAGE_EPOCH_BITS) + 1, "")
     assert state.next_timestamp == 1000
     assert state.restoring is None
-    # litestream 781: the next append has the next LSN, at once.
+    # The next append has the next LSN, at once: not only when some old mark is passed.
     epoch = log.value(commands.AcquireWriter(APP, False, state.writer_epoch, False, "db"))
     assert log.append(2, epoch=epoch) == Applied(lsn=21, count=2)
     old = (2 << LINEAGE_EPOCH_BITS) + 7
@@ -145,6 +149,8 @@ def test_nothing_else_changes_what_the_log_is_to_be(
 
 
 def test_inv_restore_1_only_a_log_in_which_nothing_happened() -> None:
+    """INV-RESTORE-1."""
+
     def after(*what: commands.Command, append: bool = False) -> Outcome:
         driver = ShardDriver()
         for command in what:
@@ -191,7 +197,9 @@ def test_a_begin_that_is_repeated_changes_nothing(log: ShardDriver) -> None:
 def test_inv_restore_2_a_block_that_is_not_the_next_one_of_the_restore_spoils_it(
     log: ShardDriver, wrong: AppendRequest
 ) -> None:
-    """A leader that is right proposes no such block; after one that is not the log never opens."""
+    """INV-RESTORE-2: a leader that is right proposes no such block; after one that is not the log
+    never opens.
+    """
     (outcome,) = log.append_all(wrong)
     assert isinstance(outcome, Rejected)
     assert isinstance(Admission(log.rsm).admit(wrong, Lsn(11)), Refuse) or wrong.record_count > 10
@@ -211,6 +219,7 @@ def test_a_corrupt_gap_is_an_entry_by_itself(log: ShardDriver) -> None:
 
 
 def test_inv_restore_3_it_opens_only_whole_and_with_the_promised_digest(log: ShardDriver) -> None:
+    """INV-RESTORE-3."""
     assert refused(log.command(EndRestore(APP, OWN, DIGEST)))[0] == "SHARD_RESTORING"
     bring(log, item(10, 11))
     assert refused(log.command(EndRestore(APP, OWN, b"e" * 32)))[0] == "CORRUPT_BLOCK"
@@ -259,7 +268,7 @@ def test_a_recovery_in_the_middle_of_a_restore_goes_on_under_its_lineage(log: Sh
     ids=str,
 )
 def test_inv_restore_4_what_cannot_be_true_is_refused(wrong: dict[str, Any]) -> None:
-    """matrixone 24966: a falsely high epoch was believed, and nobody could write any more."""
+    """INV-RESTORE-4. Elsewhere a false epoch was believed, and nobody could write any more."""
     with pytest.raises(LogServiceError) as caught:
         encode(begin(**wrong))
     assert caught.value.reason is Reason.INVALID_ARGUMENT
@@ -398,3 +407,23 @@ def test_a_session_of_a_restored_log_is_an_ordinary_one(log: ShardDriver) -> Non
     log.rsm.state.writer_epoch = 0
     session = log.value(commands.OpenSession(APP, NONCE))
     assert log.append(1, session=SessionId(session), sequence=1) == Applied(lsn=21, count=1)
+
+
+def test_only_an_entry_without_room_for_a_record_has_many_lsns() -> None:
+    """At the size that a lone restored gap has; a witness gets it without its payload."""
+    gap = BlockEnvelope(
+        ProposalId(1, 1), NO_SESSION, 1, 0, Lsn(1), RESTORED_GAP_LSNS_MAX, b"", CLAIM
+    )
+    payload = encode_blocks([gap], 5)
+    assert len(payload) == RESTORED_GAP_BYTES
+
+    def error(count: int, payload: bytes) -> str:
+        return counts_error(Entry(Term(1), Index(1), Lsn(1), count, EntryKind.BLOCK, payload))
+
+    for small in (payload, b""):
+        assert error(RESTORED_GAP_LSNS_MAX, small) == ""
+        assert error(RESTORED_GAP_LSNS_MAX + 1, small) != ""
+    large = payload + b"x"
+    assert error(ENTRY_RECORDS_MAX, large) == ""
+    assert error(ENTRY_RECORDS_MAX + 1, large) != ""
+    assert error(1, payload + encode_block([b""], 1)) == ""

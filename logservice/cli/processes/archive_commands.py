@@ -13,7 +13,7 @@ import click
 from logservice_client import LogClient
 from logservice_wire.errors import LogServiceError
 
-from logservice.cli.processes.archive_restore import restore
+from logservice.cli.processes.archive_restore import restore, restore_all
 from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import output_option, say, show_rows
@@ -34,6 +34,7 @@ def archive() -> None:
 
 
 archive.add_command(restore)
+archive.add_command(restore_all)
 
 
 @archive.command()

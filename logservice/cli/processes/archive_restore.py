@@ -1,4 +1,4 @@
-"""`logservice archive restore`: a log of the cluster from an archive."""
+"""`logservice archive restore` and `restore-all`: logs of a cluster from an archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
-from logservice.cli.shell.output import output_option, say, show_fields
+from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 
 if TYPE_CHECKING:
     from logservice.archive.restore_plan import Plan
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-@click.command()
-@click.option(
+_config = click.option(
     "-c",
     "--config",
     "config_path",
@@ -31,6 +30,17 @@ _MIB = 1 << 20
     type=click.Path(path_type=Path, dir_okay=False),
     help="The archive's TOML file; its section cluster names the cluster to restore into.",
 )
+_rate = click.option(
+    "--mib-per-s",
+    type=click.FloatRange(0.1, 10_000),
+    default=bounds.RESTORE_BYTES_PER_S / _MIB,
+    show_default=True,
+    help="How fast.",
+)
+
+
+@click.command()
+@_config
 @click.argument("log")
 @click.option("--as", "name", default="", help="Name of the restored log; else that of LOG.")
 @click.option("--id", "shard_id", type=click.IntRange(1), help="Its id; else a new one.")
@@ -43,13 +53,7 @@ _MIB = 1 << 20
     type=click.IntRange(0),
     help="The log gives out timestamps above this one; else above those that the archive knows of.",
 )
-@click.option(
-    "--mib-per-s",
-    type=click.FloatRange(0.1, 10_000),
-    default=bounds.RESTORE_BYTES_PER_S / _MIB,
-    show_default=True,
-    help="How fast.",
-)
+@_rate
 @click.option(
     "--check", is_flag=True, help="Check the archive, say what would be done, do nothing."
 )
@@ -130,6 +134,58 @@ def restore(
 
     show_fields(form, asyncio.run(work()))
     return exit_codes.OK
+
+
+@click.command("restore-all")
+@_config
+@_rate
+@click.option("--grants", is_flag=True, help="Give the archived grants, too.")
+@click.option(
+    "--check", is_flag=True, help="Check the archive, say what would be done, do nothing."
+)
+@output_option
+def restore_all(config_path: Path, mib_per_s: float, grants: bool, check: bool, form: str) -> int:
+    """Restore all logs into an empty cluster.
+
+    They come with their ids, names, policies and labels, and the cluster gets its settings.
+    Exit code 1 when a log could not be restored. Start the command again when it was ended: it goes
+    on.
+    """
+    need_pyarrow()
+    from logservice.archive.restore_all import RestoreAll
+    from logservice.archive.settings import files_of, keys_of, load
+
+    settings = load(config_path)
+    files = files_of(settings)
+    read_keys = keys_of(settings)
+    keys = None if read_keys is None else read_keys()
+
+    async def work() -> list[dict[str, object]]:
+        async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
+            whole = RestoreAll(
+                client,
+                files,
+                keys,
+                bytes_per_s=round(mib_per_s * _MIB),
+                progress=lambda line: say(line, err=True),
+            )
+            found = await whole.run(check=check, grants=grants)
+            return [
+                {
+                    "shard": one.shard_id,
+                    "name": one.name,
+                    "state": one.state,
+                    "first_lsn": one.first_lsn,
+                    "end_lsn": one.end_lsn,
+                    "records": one.records,
+                    "problem": one.problem,
+                }
+                for one in found
+            ]
+
+    rows = asyncio.run(work())
+    show_rows(form, rows, "logs of the archive")
+    return exit_codes.NEGATIVE if any(row["problem"] for row in rows) else exit_codes.OK
 
 
 def _end(begun: int | None, to_lsn: int | None) -> int | None:

@@ -36,7 +36,7 @@ class _Restore:
 
 
 class Restores(Checker):
-    """INV-RESTORE-2 to 4: a log opens only as it was promised, and as another lineage."""
+    """A log opens only as it was promised, and as another lineage (INV-RESTORE-2 to 4)."""
 
     name = "restores"
 
