@@ -11,7 +11,12 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from logservice.bounds import BLOCK_RECORDS_MAX, ENTRY_PAYLOAD_BYTES_MAX
+from logservice.bounds import (
+    BLOCK_RECORDS_MAX,
+    ENTRY_PAYLOAD_BYTES_MAX,
+    RESTORED_GAP_BYTES,
+    RESTORED_GAP_LSNS_MAX,
+)
 from logservice.ids import Index, Lsn, Term
 from logservice.value import value
 
@@ -66,8 +71,16 @@ class Proposal:
 def counts_error(entry: Entry) -> str:
     """Why no entry can have this record count or this much payload; empty when one can."""
     count = entry.record_count
-    if count and (entry.kind is not EntryKind.BLOCK or not 0 < count <= ENTRY_RECORDS_MAX):
+    if count and (entry.kind is not EntryKind.BLOCK or not 0 < count <= _counted(entry)):
         return f"{count} records in {entry.kind!r}"
     if len(entry.payload) > ENTRY_PAYLOAD_BYTES_MAX:
         return f"payload of {len(entry.payload)} bytes"
     return ""
+
+
+def _counted(entry: Entry) -> int:
+    """How many LSNs the entry may have: many, if it is too small for a record. A witness gets it
+    without its payload.
+    """
+    small = len(entry.payload) <= RESTORED_GAP_BYTES
+    return RESTORED_GAP_LSNS_MAX if small else ENTRY_RECORDS_MAX

@@ -11,10 +11,12 @@ A log that was never continued by force has number 0 and an id of zeros. It has 
 this, on disk or on the wire.
 
 A fork is an entry of the log (`rsm.commands.BeginLineage`), so a restart, a replica that catches up
-and an aligned snapshot see it where it happened. A caller names the lineage that he believes in; a
-log of another one refuses him.
+and an aligned snapshot see it where it happened. A log that is restored from an archive is another
+lineage of its source, too, from its first entry on (`rsm.restoring`). A caller names the lineage
+that he believes in; a log of another one refuses him.
 
-INV-LINEAGE-1: a log's lineage changes only by an entry that names the present one as its parent.
+INV-LINEAGE-1: a log's lineage changes only by an entry that names the present one as its parent,
+or that begins a restore in a log in which nothing ever happened.
 INV-LINEAGE-2: every writer epoch that a lineage grants is above ``number << EPOCH_BITS``, and none
 of an earlier lineage is, as long as that one granted fewer than 2 ** EPOCH_BITS epochs. So none is
 granted twice, although the entries that granted the last ones may be lost (G9).

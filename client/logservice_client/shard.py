@@ -22,8 +22,10 @@ from logservice_wire.errors import (
 from logservice_wire.rpcs import (
     ACQUIRE_WRITER,
     ALLOCATE_TIMESTAMPS,
+    BEGIN_RESTORE,
     CLOSE_SHARD,
     CONNECT,
+    FINISH_RESTORE,
     FOLLOW,
     GET_SHARD_STATUS,
     LSN_AT_TIME,
@@ -31,6 +33,7 @@ from logservice_wire.rpcs import (
     RELEASE_HOLD,
     RELEASE_WRITER,
     RENEW_HOLD,
+    RESTORE_BLOCKS,
     SET_HOLD,
     TRUNCATE,
     RequestT,
@@ -487,6 +490,36 @@ class Shard:
         """
         request = log_pb2.CloseShardRequest(shard_id=self.shard_id)
         return await self._call(CLOSE_SHARD, request, timeout)
+
+    async def begin_restore(
+        self, request: log_pb2.BeginRestoreRequest, *, timeout: float | None = None
+    ) -> log_pb2.BeginRestoreResponse:
+        """Make a new log one that is being restored: it serves nothing until it is complete and
+        verified. The handle goes on in its new lineage. Needs the role admin over the shard, as the
+        next two. `logservice archive restore` is the whole of it.
+        """
+        request.shard_id = self.shard_id
+        response = await self._call(BEGIN_RESTORE, request, timeout)
+        self.accept_lineage()
+        return response
+
+    async def restore_blocks(
+        self, request: log_pb2.RestoreBlocksRequest, *, timeout: float | None = None
+    ) -> int:
+        """Put the next LSNs into a log that is being restored; returns the LSN behind those that
+        it has taken. Raises WrongExpectedLsn{next} when the log goes on at another one.
+        """
+        request.shard_id = self.shard_id
+        return (await self._call(RESTORE_BLOCKS, request, timeout)).next_lsn
+
+    async def finish_restore(
+        self, lineage: bytes, *, timeout: float | None = None
+    ) -> log_pb2.FinishRestoreResponse:
+        """Verify and open the log. The answer says whether it is open; else call again. Raises
+        CorruptBlock when what is in it is not what was promised.
+        """
+        request = log_pb2.FinishRestoreRequest(shard_id=self.shard_id, lineage=lineage)
+        return await self._call(FINISH_RESTORE, request, timeout)
 
     async def _call(
         self,

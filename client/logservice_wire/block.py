@@ -103,6 +103,37 @@ def encode_block(
     return b"".join((before, crc.to_bytes(4, "little"), tail))
 
 
+def block_of_columns(
+    offsets: memoryview,
+    values: memoryview,
+    timestamp_us: int,
+    *,
+    bounds: BlockBounds = BLOCK_BOUNDS,
+) -> bytes:
+    """The block of records that are columns already. `offsets`: little-endian int32 as bytes, one
+    more than records, the first is 0; `values`: what they point into, and no more.
+
+    Raises TooLarge beyond `bounds`, and CorruptBlock for offsets that are none.
+    """
+    count = len(offsets) // _OFFSET_BYTES - 1
+    size = encoded_size(count, len(values))
+    if size > bounds.bytes_max:
+        raise _too_large("block_bytes", size, bounds.bytes_max)
+    before = _BEFORE_CRC.pack(MAGIC, VERSION, CODEC_PLAIN, 0, count, size - HEADER_BYTES)
+    tail = b"".join(
+        (
+            _AFTER_CRC.pack(0, timestamp_us),
+            offsets,
+            _PADDING[len(offsets) & 7],
+            values,
+            _PADDING[len(values) & 7],
+        )
+    )
+    block = b"".join((before, zlib.crc32(tail, zlib.crc32(before)).to_bytes(4, "little"), tail))
+    validate_block(block, bounds=bounds)
+    return block
+
+
 class Block:
     """A validated block, read in place: nothing is copied until a record is asked for."""
 

@@ -35,6 +35,7 @@ class Reason(enum.Enum):
     SHARD_EXISTS = "SHARD_EXISTS"
     SHARD_CLOSED = "SHARD_CLOSED"
     SHARD_DELETED = "SHARD_DELETED"
+    SHARD_RESTORING = "SHARD_RESTORING"
     DELETE_REFUSED = "DELETE_REFUSED"
     NOT_ENOUGH_STORES = "NOT_ENOUGH_STORES"
     FENCED = "FENCED"
@@ -150,6 +151,17 @@ class ShardDeleted(LogServiceError):
     reason = Reason.SHARD_DELETED
     status = "NOT_FOUND"
     retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class ShardRestoring(LogServiceError):
+    """The log is being restored from an archive, and serves nothing until that is complete and
+    verified; metadata: next (the LSN that comes next), end (behind the last one).
+    """
+
+    reason = Reason.SHARD_RESTORING
+    status = "FAILED_PRECONDITION"
+    retryable = True
     outcome = Outcome.NOT_APPLIED
 
 
@@ -407,10 +419,10 @@ class EventsCompacted(LogServiceError):
 
 
 class LineageChanged(LogServiceError):
-    """The log was continued by force after it had lost its majority, and is another history than
-    the one that the request names; metadata: expected, actual (lineage ids in hexadecimal), number,
-    fork_lsn (the last LSN that the new history has from the old one). What the old one had behind
-    it is lost, also where it was acknowledged.
+    """The log was continued by force after it had lost its majority, or restored from an archive,
+    and is another history than the one that the request names; metadata: expected, actual (lineage
+    ids in hexadecimal), number, fork_lsn (the last LSN that the new history has from the old one).
+    What the old one had behind it is not in this log, also where it was acknowledged.
     """
 
     reason = Reason.LINEAGE_CHANGED

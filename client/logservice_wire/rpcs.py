@@ -197,6 +197,32 @@ CLOSE_SHARD: Final = Rpc(
     admin=True,
     mutates=True,
 )
+BEGIN_RESTORE: Final = Rpc(
+    # A repetition is known by its lineage.
+    _LOG + "BeginRestore",
+    log_pb2.BeginRestoreRequest,
+    log_pb2.BeginRestoreResponse,
+    _ONLY_ADMIN,
+    admin=True,
+    mutates=True,
+)
+RESTORE_BLOCKS: Final = Rpc(
+    # Blocks that are there already are refused: each has its LSN.
+    _LOG + "RestoreBlocks",
+    log_pb2.RestoreBlocksRequest,
+    log_pb2.RestoreBlocksResponse,
+    _ONLY_ADMIN,
+    admin=True,
+    mutates=True,
+)
+FINISH_RESTORE: Final = Rpc(
+    _LOG + "FinishRestore",
+    log_pb2.FinishRestoreRequest,
+    log_pb2.FinishRestoreResponse,
+    _ONLY_ADMIN,
+    admin=True,
+    mutates=True,
+)
 ALLOCATE_TIMESTAMPS: Final = Rpc(
     # A range whose answer was lost is skipped; timestamps need not be dense.
     _LOG + "AllocateTimestamps",

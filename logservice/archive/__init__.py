@@ -7,5 +7,8 @@ identity was granted: read and truncate (for its hold) over the logs, read over 
 `shipping.py` brings one log there, `running.py` all the chosen ones. `range_file.py` is a range of
 a log as Parquet. `folder.py` says what a place for files has to promise, and is a folder;
 `bucket.py` is a bucket of S3. `sealing.py` encrypts objects. `verifying.py` reads everything again.
+`cluster_document.py` is what an archive knows of the cluster besides records. `restore_plan.py`
+says what can be restored, `restore_source.py` reads it, `restoring.py` brings one log into a
+cluster, `restore_target.py` finds or makes that log, and `restore_all.py` does all of them.
 `settings.py` is the configuration, `lag.py` the metrics.
 """

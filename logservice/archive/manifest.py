@@ -59,9 +59,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     object: its file below the log's folder; empty for LSNs that are missing. sha256: of the
     object's bytes. key_id: of the key that it is sealed with (`sealing`); empty: it is not. digest:
     of the range, see `logservice_wire.digest`. writer_epoch: of the log when the range was closed.
-    append_time_us: of the first and the last record; not written yet. lineage: that of the log, as
-    hexadecimal digits; empty for a log that was never continued by force. previous: SHA-256 of the
-    row before; empty in the first one.
+    next_timestamp: of the log then; 0: not said. append_time_us: of the first and the last LSN;
+    absent where any has none. lineage: that of the log, as hexadecimal digits; empty for a log that
+    was never continued by force. lineage_number: its number. previous: SHA-256 of the row before;
+    empty in the first one.
     """
 
     format: int
@@ -84,6 +85,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     writer_epoch: int = 0
     append_time_us: tuple[int, int] | None = None
     lineage: str = ""
+    lineage_number: int = 0
+    next_timestamp: int = 0
 
     @property
     def missing(self) -> bool:
@@ -132,6 +135,11 @@ class Manifest:
             return End()
         row, digest = self._read(firsts[-1])
         return End(row.end_lsn, digest, row.lineage)
+
+    def last_row(self) -> Row | None:
+        """The newest row; None when there is none. Raises ArchiveDamaged."""
+        firsts = self._firsts()
+        return self._read(firsts[-1])[0] if firsts else None
 
     def add(self, row: Row) -> bool:
         """Write the row at the end of the chain. False: another archiver was faster."""

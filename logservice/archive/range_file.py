@@ -7,8 +7,8 @@ no record is touched on the way, and the digest of the range is computed beside 
 is told the same.
 
 Columns: lsn; record (null in a gap); gap (null for a record, else the number of log.proto's
-GapReason); written, which is when the client made the block; append_time, which is null until logs
-have it.
+GapReason); written, which is when the client made the block; append_time, which is null for a log
+that has none.
 """
 
 from __future__ import annotations
@@ -106,6 +106,9 @@ class RangeWriter:
             column_encoding={"lsn": "DELTA_BINARY_PACKED", "record": "PLAIN"},
             write_statistics=["lsn"],
         )
+        self.append_time_us: tuple[int, int] | None = None
+        """Of the first and the last LSN; None when one was without."""
+        self._timed = True
         self._batches: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
@@ -132,9 +135,12 @@ class RangeWriter:
             self.digester.add_block(item.first_lsn - item.skipped, item.block)
             columns = [values(item.block, item.skipped, count), pa.nulls(count, pa.int32())]
             written = repeated(item.timestamp_us, count, _TIME)
+        time_us = _append_time_of(item)
+        appended = repeated(time_us, count, _TIME) if time_us else pa.nulls(count, _TIME)
+        self._note_time(time_us)
         self._batches.append(
             pa.RecordBatch.from_arrays(
-                [lsns(item.first_lsn, count), *columns, written, pa.nulls(count, _TIME)],
+                [lsns(item.first_lsn, count), *columns, written, appended],
                 schema=SCHEMA,
             )
         )
@@ -160,6 +166,11 @@ class RangeWriter:
         self._sink.abandoned = True
         self._writer.close()
 
+    def _note_time(self, append_time_us: int) -> None:
+        self._timed = self._timed and append_time_us > 0
+        first = append_time_us if self.append_time_us is None else self.append_time_us[0]
+        self.append_time_us = (first, append_time_us) if self._timed else None
+
     def _note_gap(self, first_lsn: int, count: int, reason: int) -> None:
         last = self.gaps[-1] if self.gaps else None
         if last and (last.first_lsn + last.count, last.reason) == (first_lsn, reason):
@@ -174,12 +185,22 @@ class RangeWriter:
             self._waiting_bytes = 0
 
 
+def _append_time_of(item: Records | Gap) -> int:
+    """0 for none, from before cluster version 2."""
+    return item.append_time_us
+
+
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
     """The rows of an object. Raises ArchiveDamaged for what is none."""
     try:
         parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
-        if parquet.schema_arrow.names != SCHEMA.names:
-            raise ArchiveDamaged(detail=f"columns {parquet.schema_arrow.names}")
+        found = parquet.schema_arrow
+        if (found.names, found.types) != (SCHEMA.names, SCHEMA.types):
+            raise ArchiveDamaged(detail=f"columns {', '.join(map(str, found))}")
+        for number in range(parquet.num_row_groups):
+            size = parquet.metadata.row_group(number).total_byte_size
+            if not 0 <= size <= bounds.ARCHIVE_ROW_GROUP_BYTES_MAX:
+                raise ArchiveDamaged(detail=f"a row group of {size} bytes")
         yield from parquet.iter_batches(batch_size=bounds.ARCHIVE_READ_ROWS)
     except (pa.ArrowException, OSError) as error:
         raise ArchiveDamaged(detail=f"no Parquet file of ours: {error}") from error

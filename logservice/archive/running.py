@@ -13,13 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable
 
 from logservice_client import LogClient
-from logservice_wire.errors import LineageChanged, LogServiceError, ShardDeleted
+from logservice_wire.errors import LineageChanged, LogServiceError, ShardDeleted, ShardRestoring
+from logservice_wire.v1 import hakeeper_pb2
 from prometheus_client import start_http_server
 
 from logservice import bounds
+from logservice.archive import cluster_document
 from logservice.archive.folder import Files
 from logservice.archive.lag import Metrics
 from logservice.archive.manifest import Manifest, mark
@@ -53,6 +57,9 @@ class Archiver:
         self._turns = asyncio.Semaphore(bounds.ARCHIVE_LOGS_AT_ONCE)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cluster_id = ""
+        self._now_s = time.monotonic
+        self._describe_s = -math.inf
+        self._reads_grants = True
 
     async def run(self) -> None:
         """Go on until cancelled. Raises InvalidArgument for another cluster's archive."""
@@ -75,13 +82,16 @@ class Archiver:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def run_once(self) -> int:
-        """Archive what there is now; returns how many logs. Raises what shipping raises."""
+        """Archive what there is now; returns how many logs. One that is being restored has nothing
+        to archive. Raises what shipping raises.
+        """
         await self._begin()
         shippers = await self._chosen()
         for shipper in shippers:
             wanted = (await shipper.shard.status()).position.applied_lsn + 1
-            while shipper.lag.archived_lsn < wanted and await shipper.ship(to_tail=True):
-                pass
+            with contextlib.suppress(ShardRestoring):
+                while shipper.lag.archived_lsn < wanted and await shipper.ship(to_tail=True):
+                    pass
         return len(shippers)
 
     async def _begin(self) -> None:
@@ -90,10 +100,23 @@ class Archiver:
         await asyncio.to_thread(self._files.check)
         await asyncio.to_thread(mark, self._files, self._cluster_id)
 
+    async def _describe(self, infos: list[hakeeper_pb2.ShardInfo]) -> None:
+        """Write what there is to know of the cluster, now and then. Where the access list may not
+        be read it is not asked for again.
+        """
+        if self._now_s() < self._describe_s:
+            return
+        self._describe_s = self._now_s() + bounds.CLUSTER_DOCUMENT_S
+        document = await cluster_document.describe(self._client, infos, grants=self._reads_grants)
+        self._reads_grants = document.grants is not None
+        await asyncio.to_thread(cluster_document.write, self._files, document)
+
     async def _chosen(self) -> list[Shipper]:
-        """A shipper for each chosen log that lives."""
+        """A shipper for each chosen log that lives; what is known of all of them is written."""
         found = []
-        for info in await self._client.hakeeper.list_shards(states=("open", "closed")):
+        infos = await self._client.hakeeper.list_shards(states=("open", "closed"))
+        await self._describe(infos)
+        for info in infos:
             if self._settings.logs.choose(info.name, info.labels):
                 manifest = Manifest(self._files, info.shard_id)
                 shipper = Shipper(
@@ -120,6 +143,9 @@ class Archiver:
             except ShardDeleted:
                 logger.warning("log %s was deleted; its archive stays", name)
                 return
+            except ShardRestoring:
+                # What it has is not verified yet; nothing of it may be truncated meanwhile.
+                await asyncio.sleep(bounds.ARCHIVE_RETRY_S)
             except LineageChanged as error:
                 self.metrics.failures.labels(str(shipper.shard.shard_id)).inc()
                 logger.error(

@@ -226,7 +226,7 @@ class Shipper:
             closing.callback(writer.abandon)
             await self._fill(writer)
             digest = await _in_thread(writer.finish)
-            epoch = (await self.shard.status()).writer_epoch
+            status = await self.shard.status()
             self._reached("object-written")
             # The context ends with fsync and rename, which wait for the disk.
             await _in_thread(closing.pop_all().close)
@@ -242,7 +242,9 @@ class Shipper:
             gap_lsns=fed.gap_lsns,
             value_bytes=fed.value_bytes,
             gaps=tuple(writer.gaps),
-            writer_epoch=epoch,
+            writer_epoch=status.writer_epoch,
+            next_timestamp=status.next_timestamp,
+            append_time_us=writer.append_time_us,
         )
 
     async def _fill(self, writer: RangeWriter) -> None:
@@ -271,6 +273,7 @@ class Shipper:
             "archived_us": time.time_ns() // 1000,
             "previous": previous,
             "lineage": self._lineage(),
+            "lineage_number": 0 if self.shard.lineage is None else self.shard.lineage.number,
         }
 
 

@@ -116,17 +116,24 @@ def _check_object(manifest: Manifest, row: Row, keys: Keys | None) -> None:
     except FileNotFoundError as error:
         raise ArchiveDamaged(detail="it is gone") from error
     with file:
-        sha256, size = hashlib.sha256(), 0
-        while chunk := file.read(_CHUNK_BYTES):
-            sha256.update(chunk)
-            size += len(chunk)
-        if (size, sha256.hexdigest()) != (row.object_bytes, row.sha256):
-            raise ArchiveDamaged(detail=f"{size} bytes that are not those that were archived")
+        check_bytes(file, row)
         file.seek(0)
         with opened(file, row, manifest.path(row.object), keys) as records:
             digest = digest_of_object(records, row.first_lsn, row.end_lsn)
     if digest != row.digest:
         raise ArchiveDamaged(detail=f"records with digest {digest}, archived with {row.digest}")
+
+
+def check_bytes(file: BinaryIO, row: Row) -> None:
+    """Read the object. Raises ArchiveDamaged when it is not what the row says (INV-ARCHIVE-2)."""
+    sha256, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK_BYTES):
+        sha256.update(chunk)
+        size += len(chunk)
+    if (size, sha256.hexdigest()) != (row.object_bytes, row.sha256):
+        raise ArchiveDamaged(
+            detail=f"{row.object}: {size} bytes that are not those that were archived"
+        )
 
 
 def opened(file: BinaryIO, row: Row, name: str, keys: Keys | None) -> BinaryIO:

@@ -85,6 +85,22 @@ LINEAGE_TIMESTAMP_STEP: Final = 2**48
 """How far a fork moves the timestamps on, so that none that a lost entry gave out comes again. That
 is 281 million calls of the largest size, and still leaves room for 32 767 forks."""
 
+RESTORED_LSN_MAX: Final = 2**48
+"""The end of a log that is restored: at a million records a second, nine years. What lies below the
+base is taken up by gaps of RESTORED_GAP_LSNS_MAX, so this also bounds their number."""
+
+RESTORED_GAP_LSNS_MAX: Final = 2**31 - 1
+"""LSNs of one gap that is restored: an entry counts its LSNs in 32 bits. A log that begins at
+RESTORED_LSN_MAX begins with 131 073 of them."""
+
+RESTORED_GAP_BYTES: Final = 112
+"""The payload of an entry with a restored gap and nothing else. Only an entry that is no larger,
+and so has no room for a record, may count more LSNs than ENTRY_RECORDS_MAX."""
+
+RESTORED_LINEAGES_MAX: Final = 2**16
+"""The number of a restored log's lineage. Each is a disaster that a person answered; an archive
+that says more of them lies, and must not use up those that the log may need (LINEAGES_MAX)."""
+
 RECOVERED_NUMBER_STEP: Final = 2**20
 """How far a recovery of shard 0 moves on what it gives out one by one, and what counts changes: at
 a hundred of them in a second, what three hours gave out."""
@@ -561,6 +577,10 @@ _HARD: Final = {
         LINEAGES_MAX,
         LINEAGE_EPOCH_BITS,
         LINEAGE_TIMESTAMP_STEP,
+        RESTORED_LSN_MAX,
+        RESTORED_GAP_LSNS_MAX,
+        RESTORED_GAP_BYTES,
+        RESTORED_LINEAGES_MAX,
         RECOVERED_NUMBER_STEP,
         RECOVERED_REPLICA_STEP,
         RECOVERED_ID_STEP,

@@ -28,7 +28,7 @@ _CERTIFICATES = "logservice.cli.certificates"
             ),
             "archive": (
                 f"{_PROCESSES}.archive_commands:archive",
-                "Archive the logs of a cluster, or look at the archive.",
+                "Archive the logs of a cluster, look at the archive, or restore a log from it.",
             ),
             "audit": (f"{_OFFLINE}.audit_commands:audit", "Verify a store's audit log."),
             "certs": (

@@ -192,14 +192,16 @@ class NodeHost:
     # --- requests ---------------------------------------------------------------------------------
 
     def submit_append(
-        self, shard: ShardId, request: AppendRequest, timeout_s: float
+        self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
     ) -> asyncio.Future[Applied]:
         """`append` without waiting, so that the blocks of a stream are submitted in their order.
+        `local_only`: it is not passed on to another store.
 
         Raises ShardNotFound, Busy at once; everything else is the future's outcome.
         """
         replica = self.replicas.running[shard]
-        return replica.append(request, self.clock.monotonic() + timeout_s)
+        deadline_s = self.clock.monotonic() + timeout_s
+        return replica.append(request, deadline_s, local_only=local_only)
 
     async def append(self, shard: ShardId, request: AppendRequest, timeout_s: float) -> Applied:
         """Append one block; returns when it is applied."""
@@ -238,11 +240,13 @@ class NodeHost:
         found = self.replicas.running[shard].state_machine.lookup(query)
         return found.at_a_stretch() if isinstance(found, Sliced) else found
 
-    async def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
+    async def read_log(
+        self, shard: ShardId, lsn: Lsn, max_bytes: int, *, restoring: bool = False
+    ) -> LogSlice:
         """See `log_reading.read_log`."""
         replica = self.replicas.running[shard]
         try:
-            return await read_log(replica, lsn, max_bytes)
+            return await read_log(replica, lsn, max_bytes, restoring=restoring)
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted while it was read: {error}", shard=shard) from error

@@ -41,7 +41,11 @@ from typing import Final
 
 from logservice_wire.errors import Reason
 
-from logservice.bounds import REJECTED_RANGES_MAX, SESSIONS_MAX
+from logservice.bounds import (
+    APPEND_TIME_US_MAX,
+    REJECTED_RANGES_MAX,
+    SESSIONS_MAX,
+)
 from logservice.ids import Index, Lsn, SessionId
 from logservice.outcome import Outcome, Rejected
 from logservice.rsm.append_request import AppendRequest
@@ -53,6 +57,7 @@ from logservice.rsm.commands import (
     decode,
 )
 from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.restoring import problem
 from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
 
 
@@ -80,6 +85,9 @@ PARK: Final = Park()
 
 _EMPTY: Final = Refuse(Rejected(Reason.INVALID_ARGUMENT, {"field": "block"}))
 _NOT_PROPOSED: Final = Refuse(Rejected(Reason.INVALID_ARGUMENT, {"field": "command"}))
+_NOT_RESTORING: Final = Refuse(
+    Rejected(Reason.VERB_REFUSED, {"why": "the log is not being restored"})
+)
 _GAPS_FULL: Final = Refuse(Rejected(Reason.BUSY, {"retry_after_ms": "1000"}))
 
 
@@ -91,6 +99,8 @@ class Admission:
         "_close_index",
         "_command_index",
         "_parked",
+        "_restored_gaps",
+        "_restored_us",
         "_rsm",
         "_tail",
         "_writer_index",
@@ -109,6 +119,10 @@ class Admission:
         self._command_index = Index(0)
         self._writer_index = Index(0)
         self._close_index = Index(0)
+        # The append time that the newest block of a restore brought with it, and the gaps of the
+        # restore that may not be applied yet.
+        self._restored_us = 0
+        self._restored_gaps = 0
         # Nothing can be judged before this index is applied; see `dropped`.
         self._barrier = Index(0)
 
@@ -119,6 +133,8 @@ class Admission:
         self._command_index = Index(0)
         self._writer_index = Index(0)
         self._close_index = Index(0)
+        self._restored_us = 0
+        self._restored_gaps = 0
         self._barrier = Index(0)
 
     def dropped(self, last_index: Index) -> None:
@@ -144,6 +160,8 @@ class Admission:
 
     def _judge(self, request: AppendRequest, lsn: Lsn, waited: bool) -> Decision:
         state = self._rsm.state
+        if state.restoring is not None or request.restored:
+            return self._judge_restored(request, lsn)
         if request.session:
             decision = self._judge_session(request)
             if decision is not None:
@@ -172,6 +190,33 @@ class Admission:
             return _EMPTY
         if len(state.rejected) >= REJECTED_RANGES_MAX:
             # An admitted block, too, can become a gap, so a full table stops all appends.
+            return _GAPS_FULL
+        return ADMIT
+
+    def _judge_restored(self, request: AppendRequest, lsn: Lsn) -> Decision:
+        """A block while the log is restored, or one of a restore. Each takes the very next LSN, so
+        all of them come from one caller, who waits.
+        """
+        state = self._rsm.state
+        if state.applied_index < max(self._close_index, self._writer_index):
+            return PARK
+        restoring = state.restoring
+        if restoring is None:
+            return _NOT_RESTORING
+        refused = state.refuses_restored(
+            request.session, request.claim.nonce, request.expected_lsn, lsn
+        )
+        if refused is not None:
+            return Refuse(refused)
+        count, sequence = request.record_count, request.sequence
+        earlier = max(state.append_time_us, self._restored_us if state.next_lsn < lsn else 0)
+        if problem(restoring, lsn, count, len(request.block), sequence) or (
+            0 < request.append_time_us < earlier or request.append_time_us > APPEND_TIME_US_MAX
+        ):
+            return _EMPTY
+        if state.next_lsn == lsn:
+            self._restored_gaps = 0
+        if sequence and len(state.rejected) + self._restored_gaps >= REJECTED_RANGES_MAX:
             return _GAPS_FULL
         return ADMIT
 
@@ -209,6 +254,9 @@ class Admission:
 
     def appended(self, request: AppendRequest, lsn: Lsn) -> None:
         """An admitted block was appended at `lsn`."""
+        if request.restored:
+            self._restored_us = request.append_time_us
+            self._restored_gaps += request.sequence > 0
         if request.session:
             tail = self._tail
             if len(tail) >= 2 * SESSIONS_MAX:

@@ -20,6 +20,7 @@ class AppendRequest:
     session, sequence: (0, 0) for none; else sequence counts from 1 without gaps, and a retry with
     the same pair is applied at most once. writer_epoch: 0 for none. expected_lsn: 0 for none; else
     the first record must land exactly there. claim: whose it is, and the nonce of the session.
+    restored: it is of a restore (`rsm.restoring`). append_time_us: that of its source; 0: none.
     """
 
     session: SessionId
@@ -29,3 +30,5 @@ class AppendRequest:
     record_count: int
     block: bytes
     claim: Claim
+    restored: bool = False
+    append_time_us: int = 0

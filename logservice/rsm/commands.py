@@ -17,6 +17,10 @@ SET_HOLD_FOR           10  author, ``override u8, lsn u64, ttl_s u32``, name
 RENEW_HOLD             11  author, name
 EXPIRE_HOLD            12  ``revision u64``, name
 BEGIN_LINEAGE          13  author, ``number u64, lineage 16 bytes, parent 16 bytes``
+BEGIN_RESTORE          14  author, ``number u64, lineage 16 bytes, parent 16 bytes, base LSN
+                            u64, end LSN u64, writer epoch u64, next timestamp u64, digest
+                            32 bytes``
+END_RESTORE            15  author, ``lineage 16 bytes, digest 32 bytes``
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -44,13 +48,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, get_args
 
+from logservice_wire.digest import DIGEST_BYTES
 from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
 from logservice.bounds import (
     HOLD_TTL_S_MAX,
     HOLD_TTL_S_MIN,
     IDENTITY_BYTES_MAX,
+    LINEAGE_EPOCH_BITS,
     NAME_BYTES_MAX,
+    RESTORED_LINEAGES_MAX,
+    RESTORED_LSN_MAX,
     TIMESTAMPS_PER_CALL_MAX,
 )
 from logservice.ids import Index, Lsn, StoreId
@@ -80,6 +88,8 @@ class Tag(enum.IntEnum):
     RENEW_HOLD = 11
     EXPIRE_HOLD = 12
     BEGIN_LINEAGE = 13
+    BEGIN_RESTORE = 14
+    END_RESTORE = 15
 
 
 class CommandMalformed(ValueError):
@@ -263,6 +273,45 @@ class BeginLineage:
     layout: ClassVar[struct.Struct] = struct.Struct(f"<Q{LINEAGE_BYTES}s{LINEAGE_BYTES}s")
 
 
+@dataclass(frozen=True, slots=True)
+class BeginRestore:
+    """The log, in which nothing ever happened, takes the LSNs [base_lsn, end_lsn) of another one
+    (`rsm.restoring`). Answers with the next LSN.
+
+    number, lineage, parent: what the log is from here on, as in `BeginLineage`; the source had
+    number - 1. writer_epoch: the newest one that the source is known to have granted; 0 for none.
+    next_timestamp: that of the restored log. digest: of the range, which the end of the restore
+    has to state.
+    """
+
+    author: Author
+    number: int
+    lineage: bytes = field(repr=False)
+    parent: bytes
+    base_lsn: Lsn
+    end_lsn: Lsn
+    writer_epoch: int
+    next_timestamp: int
+    digest: bytes
+    tag: ClassVar[Tag] = Tag.BEGIN_RESTORE
+    layout: ClassVar[struct.Struct] = struct.Struct(
+        f"<Q{LINEAGE_BYTES}s{LINEAGE_BYTES}sQQQQ{DIGEST_BYTES}s"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EndRestore:
+    """The log opens, if it has the whole range and `digest` is the one that was promised. A store
+    proposes it, and states the digest of what it has read from its own log; no caller does.
+    """
+
+    author: Author
+    lineage: bytes = field(repr=False)
+    digest: bytes
+    tag: ClassVar[Tag] = Tag.END_RESTORE
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}s{DIGEST_BYTES}s")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -277,6 +326,8 @@ Command = (
     | RenewHold
     | ExpireHold
     | BeginLineage
+    | BeginRestore
+    | EndRestore
 )
 """Every command of a log shard."""
 
@@ -354,7 +405,9 @@ def author_of(command: Command) -> Author | None:
 
 
 def decides_writer(command: bytes) -> bool:
-    """True for a command after which another epoch or holder may be in force."""
+    """True for a command after which another epoch or holder may be in force, or the log may be
+    restoring or not.
+    """
     return command[:1] in _WRITER_TAGS
 
 
@@ -384,7 +437,10 @@ _FORWARDED_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.CONNECT,)))
 _CLOSE_TAG: Final = bytes((Tag.CLOSE,))
 _LINEAGE_TAG: Final = bytes((Tag.BEGIN_LINEAGE,))
 _OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
-_WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
+_WRITER_TAGS: Final = tuple(
+    bytes((tag,))
+    for tag in (Tag.ACQUIRE_WRITER, Tag.RELEASE_WRITER, Tag.BEGIN_RESTORE, Tag.END_RESTORE)
+)
 
 
 def _author(author: Author) -> bytes:
@@ -452,6 +508,9 @@ def _refusal(command: Command) -> LogServiceError | None:
         case BeginLineage(number=number, lineage=lineage, parent=parent):
             if why := lineage_problem(number, lineage, parent):
                 return InvalidArgument(why, field="lineage")
+        case BeginRestore():
+            if why := restore_problem(command):
+                return InvalidArgument(why, field="restore")
         case AllocateTimestamps(count) if count < 1:
             return InvalidArgument("at least one timestamp", field="count")
         case AllocateTimestamps(count) if count > TIMESTAMPS_PER_CALL_MAX:
@@ -459,6 +518,27 @@ def _refusal(command: Command) -> LogServiceError | None:
                 "too many timestamps", name="count", value=count, limit=TIMESTAMPS_PER_CALL_MAX
             )
     return None
+
+
+def restore_problem(command: BeginRestore) -> str:
+    """Why no log is restored like this; "" when one may be.
+
+    An epoch is believed only as far as a log of that number can have granted it (INV-LINEAGE-2), so
+    a false one, however high, neither becomes the log's nor uses up what can be granted.
+    """
+    if why := lineage_problem(command.number, command.lineage, command.parent):
+        return why
+    if command.number > RESTORED_LINEAGES_MAX:
+        return "number of the lineage"
+    if len(command.digest) != DIGEST_BYTES:
+        return f"a digest has {DIGEST_BYTES} bytes"
+    if not 1 <= command.base_lsn < command.end_lsn <= RESTORED_LSN_MAX:
+        return f"no range: {command.base_lsn} to {command.end_lsn}"
+    if command.writer_epoch >> LINEAGE_EPOCH_BITS >= command.number:
+        return f"no log of that number granted writer epoch {command.writer_epoch}"
+    if not 1 <= command.next_timestamp < 2**63:
+        return "timestamp"
+    return ""
 
 
 def _name_refusal(field: str, name: str, limit: int = NAME_BYTES_MAX) -> LogServiceError | None:

@@ -11,6 +11,8 @@ whose earlier attempt had no known outcome. A refused block keeps its LSNs, beca
 already lie behind it in the log; they become a rejected range, which readers see as a typed gap. So
 does a repetition: its records are at their original LSNs.
 
+A log that is being restored takes the blocks of the restore and no other (`rsm.restoring`).
+
 An entry says when its blocks were appended, as its leader stamped it (`logservice.envelope`). An
 entry whose time does not grow (INV-TIME-1 of `rsm.state`) is refused as a whole, like one that does
 not decode.
@@ -52,10 +54,12 @@ from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
     BeginLineage,
+    BeginRestore,
     Close,
     Command,
     CommandMalformed,
     Connect,
+    EndRestore,
     ExpireHold,
     OpenSession,
     ReleaseHold,
@@ -67,6 +71,7 @@ from logservice.rsm.commands import (
     decode,
 )
 from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery
+from logservice.rsm.restoring import RESTORED_GAPS, Restoring, problem
 from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
 from logservice.rsm.snapshot_codec import decode_state, encode_state
 from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState
@@ -82,6 +87,7 @@ _TOO_MANY_HOLDS = Rejected(
     },
 )
 _CORRUPT = Rejected(Reason.CORRUPT_BLOCK)
+_WHILE_RESTORING = BeginLineage | BeginRestore | EndRestore | Close | Connect | ExpireHold
 _EMPTY = Rejected(Reason.INVALID_ARGUMENT, {"field": "block"})
 
 
@@ -146,6 +152,7 @@ class LogRsm:
             closed_index=state.closed_index,
             closed_lsn=state.closed_lsn,
             lineage=state.lineage,
+            restoring=state.restoring,
         )
 
     def save_snapshot(self) -> bytes:
@@ -195,7 +202,10 @@ class LogRsm:
         for block in blocks:
             outcome = self._apply_block(block, lsn, entry)
             if isinstance(outcome, Rejected):
-                state.reject(lsn, block.record_count, outcome.reason)
+                restoring = outcome.reason is Reason.SHARD_RESTORING
+                state.reject(
+                    lsn, block.record_count, Reason.FENCED if restoring else outcome.reason
+                )
             elif outcome.duplicate:
                 state.reject(lsn, block.record_count, Reason.SEQUENCE_GAP)
             outcomes.append((block.proposal, outcome))
@@ -206,6 +216,10 @@ class LogRsm:
         """Judge one block that lies at `lsn`. Only an accepted one advances its session."""
         state = self.state
         count = block.record_count
+        if state.restoring is not None or (
+            state.lineage.number and state.is_of_restore(block.session, block.claim.nonce)
+        ):
+            return self._apply_restored(block, lsn, entry)
         session = None
         if block.session:
             session = state.sessions.get(block.session)
@@ -230,6 +244,24 @@ class LogRsm:
             session.accept(lsn, count, block.block, state.append_time_us)
         return Applied(lsn=lsn, count=count, value=state.append_time_us)
 
+    def _apply_restored(self, block: BlockEnvelope, lsn: Lsn, entry: Entry) -> Outcome:
+        """A block while the log is restored, or one of a restore that is over."""
+        state, count = self.state, block.record_count
+        refused = state.refuses_restored(block.session, block.claim.nonce, block.expected_lsn, lsn)
+        if refused is not None:
+            return refused
+        restoring = state.restoring
+        assert restoring is not None
+        sequence = block.sequence
+        if problem(restoring, lsn, count, len(block.block), sequence) or (
+            # Readers take an entry that begins with this reason for one that is refused as a whole.
+            RESTORED_GAPS.get(sequence) is Reason.CORRUPT_BLOCK and count != entry.record_count
+        ):
+            return _CORRUPT
+        if sequence and lsn >= restoring.base_lsn:
+            state.reject(lsn, count, RESTORED_GAPS[sequence])
+        return Applied(lsn=lsn, count=count, value=state.append_time_us)
+
     # --- commands --------------------------------------------------------------------------------
 
     def _apply_command(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
@@ -245,6 +277,8 @@ class LogRsm:
 
     def _apply(self, command: Command, entry: Entry) -> Outcome:
         state = self.state
+        if state.restoring is not None and not isinstance(command, _WHILE_RESTORING):
+            return state.restoring.refusal(state.next_lsn)
         match command:
             case OpenSession() if state.closed_index:
                 return state.closed()
@@ -299,6 +333,41 @@ class LogRsm:
                     return state.of_lineage(parent)
                 state.fork(Lineage(number, lineage, parent, Lsn(state.end_lsn - 1)))
                 return Applied(lsn=state.end_lsn, value=number)
+            case BeginRestore():
+                return self._begin_restore(command)
+            case EndRestore():
+                return self._end_restore(command)
+
+    def _begin_restore(self, command: BeginRestore) -> Outcome:
+        """A repetition is known by the lineage, which the restorer draws at random."""
+        state = self.state
+        if state.lineage.id == command.lineage:
+            return Applied(lsn=state.next_lsn, value=command.number, duplicate=True)
+        if not state.nothing_happened:
+            return Rejected(
+                Reason.VERB_REFUSED, {"why": "only a log in which nothing happened is restored"}
+            )
+        lineage = Lineage(command.number, command.lineage, command.parent, Lsn(command.end_lsn - 1))
+        restoring = Restoring(command.base_lsn, command.end_lsn, command.digest)
+        state.begin_restore(lineage, restoring, command.writer_epoch, command.next_timestamp)
+        return Applied(lsn=state.next_lsn, value=command.number)
+
+    def _end_restore(self, command: EndRestore) -> Outcome:
+        state, restoring = self.state, self.state.restoring
+        if command.lineage != state.lineage.id:
+            return state.of_lineage(command.lineage)
+        if restoring is None:
+            return Applied(lsn=state.next_lsn, duplicate=True)
+        if state.closed_index:
+            return state.closed()
+        if state.next_lsn != restoring.end_lsn:
+            return restoring.refusal(state.next_lsn)
+        if command.digest != restoring.digest:
+            return Rejected(
+                Reason.CORRUPT_BLOCK, {"detail": "the digest is not the one that was promised"}
+            )
+        state.end_restore()
+        return Applied(lsn=state.next_lsn)
 
     def _truncate(self, command: Truncate) -> Outcome:
         state = self.state

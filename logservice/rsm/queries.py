@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from logservice.ids import Index, Lsn
 from logservice.lineage import FIRST, Lineage
+from logservice.rsm.restoring import Restoring
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class LogStatus:
     above `truncated_lsn` while holds keep a truncation back. writer_holder: empty when nobody holds
     the epoch, and so is writer_owner, its identity; writer_epoch: 0 when none was ever granted.
     holds: sorted by name. closed_index: of the Close, 0 while the log is open; closed_lsn: the LSN
-    behind its last record, 0 while it is open.
+    behind its last record, 0 while it is open. restoring: None for a log that is open.
     """
 
     applied_index: Index
@@ -50,3 +51,4 @@ class LogStatus:
     closed_index: Index = Index(0)
     closed_lsn: Lsn = Lsn(0)
     lineage: Lineage = FIRST
+    restoring: Restoring | None = None

@@ -7,8 +7,9 @@ sorted, and `decode_state` accepts no other order. So replicas can be compared b
 truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, writer's owner bytes
 u16; holds, sessions, rejected ranges u32``; in version 3 ``index of the Close, LSN behind the last
 record u64``, 0 while the log is open, and ``number of the lineage, fork LSN u64, lineage, parent 16
-bytes``, 0 for a log that was never continued by force, and ``newest append time u64``; then the
-holder, the writer's owner, and
+bytes``, 0 for a log that was never continued by force, and ``newest append time u64``, and ``base
+LSN, end LSN u64, digest 32 bytes`` of a log that is being restored, else 0; then the holder, the
+writer's owner, and
 
 - per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, in version 3 ``revision u64,
   time to live in seconds u32``, name, owner;
@@ -32,6 +33,7 @@ import struct
 from collections import Counter, deque
 from typing import Any, Final
 
+from logservice_wire.digest import DIGEST_BYTES
 from logservice_wire.errors import Reason
 
 from logservice import lineage
@@ -42,6 +44,7 @@ from logservice.bounds import (
     HOLDS_PER_OWNER_MAX,
     IDENTITY_BYTES_MAX,
     NAME_BYTES_MAX,
+    RESTORED_LSN_MAX,
     SESSION_WINDOW,
     SESSIONS_MAX,
     SESSIONS_PER_OWNER_MAX,
@@ -49,6 +52,7 @@ from logservice.bounds import (
 from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
 from logservice.owner import NO_NONCE
+from logservice.rsm.restoring import Restoring
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
@@ -63,6 +67,7 @@ _HEAD: Final = struct.Struct("<QQQQQQHHIII")
 _CLOSED: Final = struct.Struct("<QQ")
 _LINEAGE: Final = struct.Struct("<QQ16s16s")
 _TIME: Final = struct.Struct("<Q")
+_RESTORING: Final = struct.Struct(f"<QQ{DIGEST_BYTES}s")
 _HOLD: Final = struct.Struct("<QHH")
 _REVISION: Final = struct.Struct("<QI")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
@@ -109,6 +114,7 @@ def encode_state(state: LogState) -> bytes:
         if newer
         else b"",
         _TIME.pack(state.append_time_us) if newer else b"",
+        _restoring(state) if newer else b"",
         holder,
         owner,
     ]
@@ -159,6 +165,13 @@ def _version(state: LogState) -> int:
     return _SECOND if newer else _FIRST
 
 
+def _restoring(state: LogState) -> bytes:
+    promised = state.restoring
+    if promised is None:
+        return bytes(_RESTORING.size)
+    return _RESTORING.pack(promised.base_lsn, promised.end_lsn, promised.digest)
+
+
 def _window(newer: bool, length: int) -> struct.Struct:
     """The layout of a session's window."""
     return struct.Struct("<" + (_REMEMBERED_TIMED if newer else _REMEMBERED) * length)
@@ -197,8 +210,12 @@ class _Reader:
             gaps,
         ) = self._take(_HEAD)
         closed_index, closed_lsn = self._take(_CLOSED) if newer else (0, 0)
-        history = self._lineage(next_lsn) if newer else lineage.FIRST
+        history = self._lineage() if newer else lineage.FIRST
         (append_time_us,) = self._take(_TIME) if newer else (0,)
+        restoring = self._restoring() if newer else None
+        promised = next_lsn if restoring is None else max(next_lsn, restoring.end_lsn)
+        _check(history.fork_lsn < promised, "fork beyond the tail")
+        _check(restoring is None or history.number > 0, "a restore without a lineage")
         end = closed_lsn if closed_index else next_lsn
         _check(closed_index <= applied, "index of the Close")
         _check(closed_index > 0 or closed_lsn == 0, "an end without a Close")
@@ -218,22 +235,34 @@ class _Reader:
             closed_lsn=Lsn(closed_lsn),
             lineage=history,
             append_time_us=append_time_us,
+            restoring=restoring,
         )
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
         self._read_holds(state, holds, newer=newer)
         self._read_sessions(state, sessions, newer=newer)
         self._read_gaps(state, gaps)
+        _check(
+            restoring is None or not (state.holds or sessions or requested or holder_bytes),
+            "a restoring log in use",
+        )
         _check(self._position == len(self._data), "trailing bytes")
         return state
 
-    def _lineage(self, next_lsn: int) -> lineage.Lineage:
+    def _restoring(self) -> Restoring | None:
+        base_lsn, end_lsn, digest = self._take(_RESTORING)
+        if not end_lsn:
+            _check(not base_lsn and not any(digest), "a restore without an end")
+            return None
+        _check(1 <= base_lsn < end_lsn <= RESTORED_LSN_MAX, "range of a restore")
+        return Restoring(Lsn(base_lsn), Lsn(end_lsn), digest)
+
+    def _lineage(self) -> lineage.Lineage:
         number, fork_lsn, own, parent = self._take(_LINEAGE)
         found = lineage.Lineage(number, own, parent, Lsn(fork_lsn))
         _check(
             found == lineage.FIRST or not lineage.problem(number, own, parent), "lineage of the log"
         )
-        _check(fork_lsn < next_lsn, "fork beyond the tail")
         return found
 
     def _read_holds(self, state: LogState, count: int, *, newer: bool) -> None:

@@ -21,11 +21,13 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
 - INV-RSM-HOLD-RENEWED: a renewal changes the revision of a hold that stands and nothing else. It
   makes none, and it moves none.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
-- INV-TIME-1: append times grow strictly from block entry to block entry. Once one has a time, every
+- INV-TIME-1: append times grow strictly from block entry to block entry; what was one entry in the
+  source of a restore may be several here, with the same time. Once one has a time, every
   later one has. An entry that breaks this is what no correct leader makes, and its blocks are
   refused (`LogRsm`); so `append_time_us` only grows, and what readers are told grows, too.
 - INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
   stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
+- INV-RESTORE-1 to 4: `rsm.restoring`.
 - INV-LINEAGE-1 to 4: `logservice.lineage`. A fork (`fork`) drops a truncation that a hold keeps
   back, as a grant of an epoch does and for the same reason.
 
@@ -47,6 +49,7 @@ from logservice.invariants import invariant
 from logservice.lineage import FIRST, Lineage
 from logservice.outcome import Rejected
 from logservice.owner import owner_digest
+from logservice.rsm.restoring import Restoring
 from logservice.rsm.sessions import SessionTable
 
 TIMESTAMP_MAX: Final = 2**63 - 1
@@ -103,6 +106,8 @@ class LogState:
     """The index of the Close; 0 while the log is open."""
     closed_lsn: Lsn = field(default=Lsn(0))
     lineage: Lineage = FIRST
+    restoring: Restoring | None = None
+    """What the log is to become; None for a log that is open."""
     hold_changes: int = field(default=0, compare=False)
     """How often a hold was set, renewed or ended in this object: for whoever looks for changes. It
     is not replicated."""
@@ -120,6 +125,8 @@ class LogState:
         last = self.append_time_us
         if append_time_us == 0:
             return last == 0
+        if self.restoring is not None and append_time_us == last:
+            return True
         return last < append_time_us <= max(APPEND_TIME_US_MAX, last + 1)
 
     @property
@@ -188,6 +195,53 @@ class LogState:
         self.requested_lsn = self.truncated_lsn
         self.sessions = SessionTable()
         self.next_timestamp = min(self.next_timestamp + LINEAGE_TIMESTAMP_STEP, TIMESTAMP_MAX)
+
+    @property
+    def nothing_happened(self) -> bool:
+        """INV-RESTORE-1: whether the log is as it was born, but for its applied index."""
+        return (
+            self.next_lsn == self.next_timestamp == 1
+            and self.lineage == FIRST
+            and not (self.closed_index or self.writer_epoch or self.holds or len(self.sessions))
+        )
+
+    def is_of_restore(self, session: int, nonce: bytes) -> bool:
+        """Whether a block is of a restore of this log, that goes on or is over."""
+        return session == 0 and self.lineage.number > 0 and nonce == self.lineage.id
+
+    def refuses_restored(
+        self, session: int, nonce: bytes, expected_lsn: Lsn, lsn: Lsn
+    ) -> Rejected | None:
+        """Why a block that would be at `lsn` is not taken while the log is restored, or why one of
+        a restore is not taken now (INV-RESTORE-2).
+        """
+        restoring = self.restoring
+        if restoring is None:
+            return self.fenced()
+        if not self.is_of_restore(session, nonce):
+            return restoring.refusal(self.next_lsn)
+        if self.closed_index:
+            return self.closed()
+        if expected_lsn != lsn:
+            return Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(self.next_lsn)})
+        return None
+
+    def begin_restore(self, lineage: Lineage, restoring: Restoring, epoch: int, stamp: int) -> None:
+        """The new log becomes a restored one. `epoch`: the newest that its source is known to have
+        granted, 0 for none. `stamp`: its next timestamp.
+        """
+        self.lineage = lineage
+        self.restoring = restoring
+        if epoch:
+            self.writer_epoch = self._next_epoch()
+        self.next_timestamp = min(stamp, TIMESTAMP_MAX)
+
+    def end_restore(self) -> None:
+        """The whole range is here and verified: the log opens, with nothing below the base."""
+        restoring = self.restoring
+        assert restoring is not None
+        self.restoring = None
+        self.truncated_lsn = self.requested_lsn = Lsn(restoring.base_lsn - 1)
 
     def of_lineage(self, expected: bytes) -> Rejected:
         """The answer to a request for another lineage."""

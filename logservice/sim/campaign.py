@@ -109,6 +109,9 @@ CATCH_UP_SHARE = 0.3
 HOLDERS_SHARE = 0.4
 """Of worlds of version 2 without a rogue those in which logs are held with a time to live."""
 
+RESTORES_SHARE = 0.2
+"""Of worlds of version 2 without a rogue those in which a log is restored."""
+
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
@@ -134,6 +137,7 @@ def world_of(
         config = make_rogue(config, rogue)
     elif random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE:
         config = make_rogue(config)
+    config.restores = highest > versions.FIRST and not config.rogue and _may_restore(seed)
     config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
     if config.calm:
         if highest > versions.FIRST and not config.rogue:
@@ -158,6 +162,10 @@ def world_of(
 
 def _may_hold(seed: int) -> bool:
     return random.Random(f"holders/{seed}").random() < HOLDERS_SHARE
+
+
+def _may_restore(seed: int) -> bool:
+    return random.Random(f"restores/{seed}").random() < RESTORES_SHARE
 
 
 def _may_stand(seed: int) -> bool:

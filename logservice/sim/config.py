@@ -100,6 +100,9 @@ class SimConfig:
     holders: bool = False
     """Somebody holds each log with a time to live; see `clients.holder`."""
 
+    restores: bool = False
+    """There is one more log, which is restored; see `clients.restorer`."""
+
     net: NetFaults = field(default_factory=NetFaults)
     crash_interval_s: float = 0.0
     power_share: float = 0.5

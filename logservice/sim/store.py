@@ -308,7 +308,7 @@ class SimStore:
             data_directories=self.directories,
             members=members,
             first=FirstConfiguration(
-                CLUSTER, config.shards, config.replicas, config.store_timeout_s
+                CLUSTER, config.shards + config.restores, config.replicas, config.store_timeout_s
             ),
             options=NodeHostOptions(
                 tick_ms=config.tick_ms,

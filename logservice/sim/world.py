@@ -39,6 +39,7 @@ from logservice.sim.clients.holder import GONE_S, Holder
 from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.neighbour import Neighbour
 from logservice.sim.clients.replayer import Replayer
+from logservice.sim.clients.restorer import RESTORER, Restorer
 from logservice.sim.clients.tn_services import TnServices
 from logservice.sim.clients.workload import Keeper, Reader, SessionWriter, Writer
 from logservice.sim.config import SimConfig
@@ -144,6 +145,11 @@ class World:
         self._tn = TnServices(self, self._administrator) if self._administrator else None
         self._standing = Standing(self) if config.stands else None
         self._watch = Watch(self.rogue) if self.rogue is not None else None
+        self._restorer = (
+            Restorer(self, RESTORER, ShardId(config.shards + 1), ShardHistory())
+            if config.restores
+            else None
+        )
         self.clients: list[Client] = []
         self._by_transport: dict[str, SimStore] = {
             str(store.store_id): store for store in self.stores
@@ -213,6 +219,8 @@ class World:
         if self._standing is not None:
             self._standing.release()
         await asyncio.sleep(1.0)
+        if self._restorer is not None:
+            await self._restores(self._restorer)
         for client in self.clients:
             client.stopping = True
         await asyncio.wait(self._client_tasks)
@@ -260,6 +268,8 @@ class World:
         for shard in self.shards if config.holders else ():
             number += 1
             self._begin_client(Holder(self, number, shard, self.histories[shard]))
+        if self._restorer is not None:
+            self._begin_client(self._restorer)
 
     def _begin_client(self, client: Client) -> None:
         self.clients.append(client)
@@ -361,6 +371,8 @@ class World:
         """Wait until every shard takes an append at some replica."""
         deadline_s = self.loop.now_s + bound_s
         waiting = dict.fromkeys(self._kept_shards())
+        if self._restorer is not None:
+            waiting[self._restorer.shard] = None
         probe = Client(self, 0, self.shards[0], ShardHistory())
         while waiting:
             for shard in list(waiting):
@@ -449,6 +461,19 @@ class World:
                     for name, hold in machine.state.holds.items():
                         if hold.ttl_s:
                             yield shard, term, f"{store.store_id}: {name} {hold}"
+
+    async def _restores(self, restorer: Restorer) -> None:
+        """Wait until the log that is restored is open, if it may be."""
+        deadline_s = self.loop.now_s + SETTLE_S
+        while True:
+            await asyncio.sleep(0.5)
+            late = self.loop.now_s >= deadline_s
+            if late or restorer.broken or not restorer.unfinished:
+                break
+        if restorer.broken:
+            self.violate("restore", restorer.broken)
+        elif restorer.unfinished and self.cluster_version >= versions.NEWEST:
+            self.violate("restore", f"it does not come to its end: {self.state()}")
 
     async def _deletions(self, administrator: Administrator) -> None:
         """Wait until nothing is left of deleted logs."""

@@ -516,6 +516,10 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     # --- HAKeeper --------------------------------------------------------------------------------
 
     @typed
+    async def GetAccessList(self, request: hakeeper_pb2.GetAccessListRequest, context: Any) -> Any:
+        raise PermissionDenied(role="admin")
+
+    @typed
     async def ResolveShard(self, request: hakeeper_pb2.ResolveShardRequest, context: Any) -> Any:
         found = request.name.removeprefix("shard-")
         if not found.isdecimal():

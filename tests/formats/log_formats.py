@@ -55,6 +55,7 @@ from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
+from logservice.rsm.restoring import Restoring
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.state import Hold, LogState, RejectedRange
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -313,6 +314,16 @@ def _timed_log_state() -> LogState:
     return state
 
 
+def _restoring_log_state() -> LogState:
+    state = LogState(applied_index=Index(40), next_lsn=Lsn(2_000))
+    state.lineage = Lineage(2, bytes(range(16)), bytes(range(16, 32)), Lsn(4_999))
+    state.writer_epoch = (2 << 32) + 1
+    state.restoring = Restoring(Lsn(1_000), Lsn(5_000), bytes(range(32)))
+    state.rejected = [RejectedRange(Lsn(1_500), 7, Reason.FENCED)]
+    state.append_time_us = TIME_US
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -338,6 +349,7 @@ def _show_log_state(state: LogState) -> Any:
         state.closed_lsn,
         state.lineage,
         state.append_time_us,
+        state.restoring,
         state.holds,
         rows,
         state.rejected,
@@ -361,6 +373,18 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
     commands.RenewHold(APP, "ärchiv"),
     commands.ExpireHold(Index(40), "ärchiv"),
     commands.BeginLineage(APP, 2, bytes(range(16)), bytes(range(16, 32))),
+    commands.BeginRestore(
+        APP,
+        2,
+        bytes(range(16)),
+        bytes(range(16, 32)),
+        Lsn(11),
+        Lsn(2**40),
+        (1 << 32) + 5,
+        1_000,
+        bytes(range(32)),
+    ),
+    commands.EndRestore(APP, bytes(range(16)), bytes(range(32))),
 )
 
 _BLOCKS = [
@@ -572,6 +596,14 @@ LOG_STATE = Format(
         Sample(
             name="append times",
             value=_timed_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
+            name="being restored",
+            value=_restoring_log_state(),
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,

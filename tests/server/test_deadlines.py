@@ -36,6 +36,18 @@ CALLS: dict[str, Any] = {
     "SetHold": log.SetHoldRequest(shard_id=1, name="h", lsn=1),
     "RenewHold": log.RenewHoldRequest(shard_id=1, name="h"),
     "ReleaseHold": log.ReleaseHoldRequest(shard_id=1, name="h"),
+    "BeginRestore": log.BeginRestoreRequest(
+        shard_id=1,
+        lineage=log.Lineage(number=1, id=b"1" * 16),
+        base_lsn=1,
+        end_lsn=2,
+        next_timestamp=1,
+        digest=b"d" * 32,
+    ),
+    "RestoreBlocks": log.RestoreBlocksRequest(
+        shard_id=1, lineage=b"1" * 16, first_lsn=1, blocks=[log.RestoredBlock(block=block())]
+    ),
+    "FinishRestore": log.FinishRestoreRequest(shard_id=1, lineage=b"1" * 16),
     "CloseShard": log.CloseShardRequest(shard_id=1),
     "AllocateTimestamps": log.AllocateTimestampsRequest(shard_id=1, count=1),
 }

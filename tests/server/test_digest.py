@@ -166,7 +166,7 @@ async def test_a_caller_who_leaves_ends_it_and_its_memory(
             await goes_on.wait()
         return await read_log(*arguments)
 
-    monkeypatch.setattr(type(host), "read_log", lambda _, *arguments: slow(*arguments))
+    monkeypatch.setattr(type(host), "read_log", lambda _, *arguments, **_more: slow(*arguments))
     call = ask(store, shard, 1, 41)
     asked = asyncio.ensure_future(call)
     await eventually(lambda: slices == 2)

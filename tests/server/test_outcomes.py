@@ -18,6 +18,8 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_client.failure import error_of
+from logservice_wire.block import Block
+from logservice_wire.digest import Digester
 from logservice_wire.errors import LogServiceError, NotReady, Outcome
 from logservice_wire.v1 import (
     admin_pb2,
@@ -217,6 +219,14 @@ async def served() -> AsyncIterator[Served]:
 # --- calls that change something ------------------------------------------------------------------
 
 log, hakeeper, admin = log_pb2, hakeeper_pb2, admin_pb2
+
+
+def digest_of_block() -> bytes:
+    digester = Digester(1, 2)
+    digester.add_block(1, Block.parse(block()))
+    return digester.digest()
+
+
 UNARY: dict[str, Any] = {
     "Log/Connect": log.ConnectRequest(),
     "Log/OpenSession": log.OpenSessionRequest(),
@@ -228,6 +238,17 @@ UNARY: dict[str, Any] = {
     "Log/RenewHold": log.RenewHoldRequest(name="held"),
     "Log/ReleaseHold": log.ReleaseHoldRequest(name="held"),
     "Log/CloseShard": log.CloseShardRequest(),
+    "Log/BeginRestore": log.BeginRestoreRequest(
+        lineage=log.Lineage(number=1, id=b"1" * 16),
+        base_lsn=1,
+        end_lsn=2,
+        next_timestamp=1,
+        digest=digest_of_block(),
+    ),
+    "Log/RestoreBlocks": log.RestoreBlocksRequest(
+        lineage=b"1" * 16, first_lsn=1, blocks=[log.RestoredBlock(block=block())]
+    ),
+    "Log/FinishRestore": log.FinishRestoreRequest(lineage=b"1" * 16),
     "Log/AllocateTimestamps": log.AllocateTimestampsRequest(count=1),
     "HAKeeper/Heartbeat": hakeeper.HeartbeatRequest(service_id="cn-1", kind="cn"),
     "HAKeeper/AllocateIds": hakeeper.AllocateIdsRequest(key="k", count=1),
@@ -360,6 +381,18 @@ async def prepared(host: NodeHost, served: Served, channel: grpc.aio.Channel) ->
     return shard
 
 
+async def restoring(served: Served, channel: grpc.aio.Channel, path: str) -> int:
+    """A shard that is restored, as far as is needed for that call."""
+    shard = await served.new_shard()
+    for earlier in ("Log/BeginRestore", "Log/RestoreBlocks"):
+        if path == earlier:
+            break
+        request = type(UNARY[earlier]).FromString(UNARY[earlier].SerializeToString())
+        request.shard_id = shard
+        assert await outcome_of(channel, earlier, request) is None
+    return shard
+
+
 async def outcome_of(channel: grpc.aio.Channel, path: str, request: Any) -> LogServiceError | None:
     """The outcome as the client library reports it; None when the call succeeded."""
     service, _, name = path.partition("/")
@@ -384,6 +417,8 @@ async def test_g5_nobody_is_told_not_applied_of_what_took_effect(
         BREAKS[what](broken)
     async with broken.serving() as channel:
         shard = await prepared(host, served, channel)
+        if "Restore" in path:
+            shard = await restoring(served, channel, path)
         request = type(UNARY[path]).FromString(UNARY[path].SerializeToString())
         if "shard_id" in request.DESCRIPTOR.fields_by_name:
             request.shard_id = shard

@@ -237,7 +237,8 @@ def test_t3_an_install_above_what_is_applied() -> None:
 def readable(monkeypatch: pytest.MonkeyPatch, found: Any) -> Any:
     """A store whose log is read from LSN 6."""
 
-    def read(replica: Any, first: Lsn, max_bytes: int) -> Any:
+    def read(replica: Any, first: Lsn, max_bytes: int, *, restoring: bool) -> Any:
+        assert restoring, "also what is not verified yet has to be there"
         if isinstance(found, Exception):
             raise found
         return found

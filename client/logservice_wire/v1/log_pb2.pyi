@@ -345,7 +345,7 @@ class Hold(_message.Message):
     def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ..., owner: _Optional[str] = ..., revision: _Optional[int] = ..., ttl_s: _Optional[int] = ..., age_s: _Optional[float] = ..., expires_in_s: _Optional[float] = ...) -> None: ...
 
 class GetShardStatusResponse(_message.Message):
-    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner", "closed_index", "end_lsn", "max_bytes_per_s", "max_records_per_s", "appends_delayed")
+    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner", "closed_index", "end_lsn", "max_bytes_per_s", "max_records_per_s", "appends_delayed", "restoring")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +365,7 @@ class GetShardStatusResponse(_message.Message):
     MAX_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_PER_S_FIELD_NUMBER: _ClassVar[int]
     APPENDS_DELAYED_FIELD_NUMBER: _ClassVar[int]
+    RESTORING_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     truncated_lsn: int
     committed_index: int
@@ -384,7 +385,8 @@ class GetShardStatusResponse(_message.Message):
     max_bytes_per_s: int
     max_records_per_s: int
     appends_delayed: int
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., appends_delayed: _Optional[int] = ...) -> None: ...
+    restoring: Restoring
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., appends_delayed: _Optional[int] = ..., restoring: _Optional[_Union[Restoring, _Mapping]] = ...) -> None: ...
 
 class AcquireWriterRequest(_message.Message):
     __slots__ = ("shard_id", "holder", "expected_epoch", "takeover", "override", "lineage")
@@ -499,6 +501,98 @@ class CloseShardResponse(_message.Message):
     closed_index: int
     duplicate: bool
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., end_lsn: _Optional[int] = ..., closed_index: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
+
+class BeginRestoreRequest(_message.Message):
+    __slots__ = ("shard_id", "lineage", "parent", "base_lsn", "end_lsn", "writer_epoch", "next_timestamp", "digest")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    BASE_LSN_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lineage: Lineage
+    parent: bytes
+    base_lsn: int
+    end_lsn: int
+    writer_epoch: int
+    next_timestamp: int
+    digest: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., parent: _Optional[bytes] = ..., base_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., next_timestamp: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class BeginRestoreResponse(_message.Message):
+    __slots__ = ("position", "next_lsn", "duplicate")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    next_lsn: int
+    duplicate: bool
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., next_lsn: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
+
+class RestoredBlock(_message.Message):
+    __slots__ = ("block", "gap", "record_count", "append_time_us")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    block: bytes
+    gap: GapReason
+    record_count: int
+    append_time_us: int
+    def __init__(self, block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., record_count: _Optional[int] = ..., append_time_us: _Optional[int] = ...) -> None: ...
+
+class RestoreBlocksRequest(_message.Message):
+    __slots__ = ("shard_id", "lineage", "first_lsn", "blocks")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lineage: bytes
+    first_lsn: int
+    blocks: _containers.RepeatedCompositeFieldContainer[RestoredBlock]
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ..., first_lsn: _Optional[int] = ..., blocks: _Optional[_Iterable[_Union[RestoredBlock, _Mapping]]] = ...) -> None: ...
+
+class RestoreBlocksResponse(_message.Message):
+    __slots__ = ("position", "next_lsn")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    next_lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., next_lsn: _Optional[int] = ...) -> None: ...
+
+class FinishRestoreRequest(_message.Message):
+    __slots__ = ("shard_id", "lineage")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+
+class FinishRestoreResponse(_message.Message):
+    __slots__ = ("position", "open", "verified_lsn")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_LSN_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    open: bool
+    verified_lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., open: bool = ..., verified_lsn: _Optional[int] = ...) -> None: ...
+
+class Restoring(_message.Message):
+    __slots__ = ("base_lsn", "end_lsn", "next_lsn", "digest")
+    BASE_LSN_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    base_lsn: int
+    end_lsn: int
+    next_lsn: int
+    digest: bytes
+    def __init__(self, base_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ..., next_lsn: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class AllocateTimestampsRequest(_message.Message):
     __slots__ = ("shard_id", "count")

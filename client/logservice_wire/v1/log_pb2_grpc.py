@@ -114,6 +114,21 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardResponse.FromString,
                 _registered_method=True)
+        self.BeginRestore = channel.unary_unary(
+                '/logservice.v1.Log/BeginRestore',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.BeginRestoreRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.BeginRestoreResponse.FromString,
+                _registered_method=True)
+        self.RestoreBlocks = channel.unary_unary(
+                '/logservice.v1.Log/RestoreBlocks',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.RestoreBlocksRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.RestoreBlocksResponse.FromString,
+                _registered_method=True)
+        self.FinishRestore = channel.unary_unary(
+                '/logservice.v1.Log/FinishRestore',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.FinishRestoreRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.FinishRestoreResponse.FromString,
+                _registered_method=True)
         self.AllocateTimestamps = channel.unary_unary(
                 '/logservice.v1.Log/AllocateTimestamps',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.AllocateTimestampsRequest.SerializeToString,
@@ -263,6 +278,33 @@ class LogServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginRestore(self, request, context):
+        """Restores a log from an archive (docs/operations/restore-a-log.md). The log must be new: nothing was ever
+        appended to it, opened or set in it. From the first call on it serves nothing (SHARD_RESTORING) but
+        these three and CloseShard, until FinishRestore has opened it as another lineage, or it is deleted.
+        All three go to the leader, need the role admin over the shard, and cluster version 2.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreBlocks(self, request, context):
+        """The next LSNs, in order. What cannot be at its LSN is refused, so a call that is repeated takes
+        nothing twice: WRONG_EXPECTED_LSN{next} says where to go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FinishRestore(self, request, context):
+        """Opens the log when it has all of the range, and the digest of what is in it is the promised one;
+        else CORRUPT_BLOCK, and it stays shut. One call does as much as it has time for; while the log is not
+        open, call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AllocateTimestamps(self, request, context):
         """Timestamp oracle: a half-open range [first, first + count).
         """
@@ -352,6 +394,21 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.CloseShard,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.CloseShardResponse.SerializeToString,
+            ),
+            'BeginRestore': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginRestore,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.BeginRestoreRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.BeginRestoreResponse.SerializeToString,
+            ),
+            'RestoreBlocks': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreBlocks,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.RestoreBlocksRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.RestoreBlocksResponse.SerializeToString,
+            ),
+            'FinishRestore': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinishRestore,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.FinishRestoreRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.FinishRestoreResponse.SerializeToString,
             ),
             'AllocateTimestamps': grpc.unary_unary_rpc_method_handler(
                     servicer.AllocateTimestamps,
@@ -791,6 +848,87 @@ class Log(object):
             '/logservice.v1.Log/CloseShard',
             logservice__wire_dot_v1_dot_log__pb2.CloseShardRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.CloseShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginRestore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/BeginRestore',
+            logservice__wire_dot_v1_dot_log__pb2.BeginRestoreRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.BeginRestoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreBlocks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/RestoreBlocks',
+            logservice__wire_dot_v1_dot_log__pb2.RestoreBlocksRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.RestoreBlocksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FinishRestore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/FinishRestore',
+            logservice__wire_dot_v1_dot_log__pb2.FinishRestoreRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.FinishRestoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

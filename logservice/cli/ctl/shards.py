@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from logservice_client import LogClient
+from logservice_wire.v1 import log_pb2
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
@@ -76,9 +77,17 @@ def status(session: Session, shard: int, stale: bool, form: str) -> None:
             "max_bytes_per_s": found.max_bytes_per_s or None,
             "max_records_per_s": found.max_records_per_s or None,
             "appends_delayed": found.appends_delayed,
+            "restoring": _restoring(found),
         }
 
     show_fields(form, session.run(work))
+
+
+def _restoring(found: log_pb2.GetShardStatusResponse) -> str | None:
+    """How far a log is that serves nothing yet."""
+    if not found.HasField("restoring"):
+        return None
+    return f"up to LSN {found.restoring.next_lsn - 1} of {found.restoring.end_lsn - 1}"
 
 
 @click.group()

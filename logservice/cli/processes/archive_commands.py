@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 from logservice_client import LogClient
-from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.errors import LogServiceError
 
+from logservice.cli.processes.archive_restore import restore, restore_all
+from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import output_option, say, show_rows
 
@@ -28,7 +30,11 @@ _config = click.option(
 
 @click.group()
 def archive() -> None:
-    """Archive the logs of a cluster, or look at the archive."""
+    """Archive the logs of a cluster, look at the archive, or restore a log from it."""
+
+
+archive.add_command(restore)
+archive.add_command(restore_all)
 
 
 @archive.command()
@@ -36,7 +42,7 @@ def archive() -> None:
 @click.option("--once", is_flag=True, help="Archive what there is now, and end.")
 def run(config_path: Path, once: bool) -> int:
     """Archive the chosen logs until SIGTERM or SIGINT."""
-    _need_pyarrow()
+    need_pyarrow()
     from logservice.archive.running import Archiver
     from logservice.archive.settings import files_of, load
 
@@ -71,7 +77,7 @@ def status(config_path: Path, live: bool, form: str) -> int:
 
     Exit code 1 when rows are missing or damaged; objects are not read.
     """
-    _need_pyarrow()
+    need_pyarrow()
     from logservice.archive.manifest import marked, shard_ids
     from logservice.archive.settings import files_of, load
     from logservice.archive.verifying import Contents, contents
@@ -107,7 +113,7 @@ def verify(config_path: Path, live: bool, form: str) -> int:
 
     Exit code 1 when anything is not what was archived, or differs from the log.
     """
-    _need_pyarrow()
+    need_pyarrow()
     from logservice.archive.manifest import Row, marked, shard_ids
     from logservice.archive.settings import files_of, keys_of, load
     from logservice.archive.verifying import Contents
@@ -166,13 +172,3 @@ def _described(one: Any) -> dict[str, object]:
         "object_bytes": one.object_bytes,
         "archived_us": one.archived_us,
     }
-
-
-def _need_pyarrow() -> None:
-    """Raises InvalidArgument without the extra."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise InvalidArgument(
-            "this needs pyarrow: pip install 'logservice[archive]'", field="archive"
-        ) from error

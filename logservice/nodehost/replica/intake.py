@@ -366,6 +366,7 @@ class Intake:
                 request.claim,
             ),
             self._entry_bytes_target,
+            request.append_time_us,
         )
         return True
 
@@ -468,12 +469,27 @@ class _Batch:
         self._blocks: list[BlockEnvelope] = []
         self._pendings: list[Pending] = []
         self._bytes = 0
+        self._restored_us = 0
         self._entry_lsn = next_lsn
 
-    def add_block(self, pending: Pending, block: BlockEnvelope, entry_bytes_target: int) -> None:
+    def add_block(
+        self,
+        pending: Pending,
+        block: BlockEnvelope,
+        entry_bytes_target: int,
+        append_time_us: int = 0,
+    ) -> None:
+        """`append_time_us`: that of a block of a restore; all blocks of an entry have one time. A
+        gap of a restore, which has no block, is an entry by itself.
+        """
         size = ENVELOPE_BYTES + len(block.block)
-        if self._blocks and self._bytes + size > entry_bytes_target:
+        if self._blocks and (
+            self._bytes + size > entry_bytes_target
+            or append_time_us != self._restored_us
+            or not (block.block and self._blocks[-1].block)
+        ):
             self.close_entry()
+        self._restored_us = append_time_us
         self._blocks.append(block)
         self._pendings.append(pending)
         self._bytes += size
@@ -489,7 +505,8 @@ class _Batch:
     def close_entry(self) -> None:
         if not self._blocks:
             return
-        payload = encode_blocks(self._blocks, self._times.stamp() if self._times is not None else 0)
+        stamp = self._restored_us or (self._times.stamp() if self._times is not None else 0)
+        payload = encode_blocks(self._blocks, stamp)
         self.proposals.append(Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, payload))
         self.items.append(self._pendings)
         self.first_lsns.append(self._entry_lsn)

@@ -74,19 +74,24 @@ class LogSlice:
     end_lsn: Lsn = Lsn(0)
 
 
-async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+async def read_log(
+    replica: Replica, lsn: Lsn, max_bytes: int, *, restoring: bool = False
+) -> LogSlice:
     """Runs from `lsn` on, with at least one block whatever `max_bytes` (bytes of blocks) says.
 
     Reading at tail + 1 gives an empty slice. Raises InvalidArgument (LSN 0), ShardNotFound (a shard
     without records, or a witness), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on
-    disk does not verify), NotReady (the replica stopped).
+    disk does not verify), NotReady (the replica stopped), ShardRestoring. `restoring`: what is not
+    verified yet is read, too, for who verifies it.
     """
-    return await run_steps(replica, _reading(replica, lsn, max_bytes))
+    return await run_steps(replica, _reading(replica, lsn, max_bytes, restoring=restoring))
 
 
-def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+def read_log_here(
+    replica: Replica, lsn: Lsn, max_bytes: int, *, restoring: bool = False
+) -> LogSlice:
     """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
-    return run_steps_here(replica, _reading(replica, lsn, max_bytes))
+    return run_steps_here(replica, _reading(replica, lsn, max_bytes, restoring=restoring))
 
 
 async def run_steps(replica: Replica, steps: Generator[Fetch, None, T]) -> T:
@@ -128,13 +133,24 @@ async def read_entries(
     return log.fetched(fetch)
 
 
-def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, None, LogSlice]:
+def check_open(rsm: LogRsm) -> None:
+    """Raises ShardRestoring: what is in the log is not verified yet."""
+    restoring = rsm.state.restoring
+    if restoring is not None:
+        raise restoring.refusal(rsm.state.next_lsn).error()
+
+
+def _reading(
+    replica: Replica, lsn: Lsn, max_bytes: int, *, restoring: bool = False
+) -> Generator[Fetch, None, LogSlice]:
     """`read_log` in steps: yields each fetch that is to be run and ended before it goes on."""
     rsm = replica.log_rsm
     if rsm is None:
         raise ShardNotFound("no records are here", shard=replica.shard)
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
+    if not restoring:
+        check_open(rsm)
     first_lsn, next_lsn = _readable_from(replica, lsn), rsm.state.end_lsn
     end_lsn = rsm.state.closed_lsn
     # While this waits for the disk, more is applied. The answer is as of now: it stops where it

@@ -58,7 +58,7 @@ async def digest(
                 break
             if spent_s >= limit_s:
                 raise NotReady("no time for a piece of the digest")
-            await _feed(store, shard, digester, goal)
+            await feed(store, shard, digester, goal)
     finally:
         taken.give_back()
     # What lies behind the last whole piece is fed again by the next call.
@@ -88,9 +88,11 @@ def _begun(request: log_pb2.DigestRequest) -> Digester:
         raise InvalidArgument(str(error), field="from_lsn") from error
 
 
-async def _feed(store: StoreContext, shard: ShardId, digester: Digester, goal: int) -> None:
-    """Digest the next slice of the log."""
-    found = await store.host.read_log(shard, Lsn(digester.next_lsn), goal)
+async def feed(
+    store: StoreContext, shard: ShardId, digester: Digester, goal: int, *, restoring: bool = False
+) -> None:
+    """Digest the next slice of the log. `restoring`: see `read_log`."""
+    found = await store.host.read_log(shard, Lsn(digester.next_lsn), goal, restoring=restoring)
     if not found.runs:
         raise BeyondTail(
             f"the log ends before LSN {digester.to_lsn}", next_lsn=found.applied_lsn + 1

@@ -12,7 +12,8 @@ what is applied here, and is refused only after that question.
 A fork needs that no replica of the log runs (docs/operations/lost-quorum.md), so none lies between
 the judgement and the effect, but for a block that is on its way to another store. That one is of a
 session, which ends with its lineage (INV-LINEAGE-3), or comes from a store that is no member any
-more and is not heard (INV-FORWARD-1).
+more and is not heard (INV-FORWARD-1). A restore makes a log another lineage while it runs; nothing
+ever happened in that log before, and until it is open it takes nothing else (`rsm.restoring`).
 """
 
 from __future__ import annotations

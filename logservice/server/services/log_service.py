@@ -36,7 +36,7 @@ from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
-from logservice.server.services import digesting, reading
+from logservice.server.services import digesting, reading, restoring
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import (
     StoreContext,
@@ -89,6 +89,7 @@ class LogService(log_pb2_grpc.LogServicer):
         """Serve the replicas of `store`."""
         self.store = store
         self._host = store.host
+        self._verifications = restoring.Verifications(store)
 
     Connect = one_command(rpcs.CONNECT, lambda *_: commands.Connect())
     Truncate = one_command(
@@ -268,6 +269,31 @@ class LogService(log_pb2_grpc.LogServicer):
         )
 
     @handler
+    async def BeginRestore(
+        self, request: log_pb2.BeginRestoreRequest, context: Context
+    ) -> log_pb2.BeginRestoreResponse:
+        """See `server.services.restoring`."""
+        command = restoring.begin(self.store, request)
+        shard, applied = await self.propose(request.shard_id, command, context)
+        return log_pb2.BeginRestoreResponse(
+            position=self.store.position(shard), next_lsn=applied.lsn, duplicate=applied.duplicate
+        )
+
+    @handler
+    async def RestoreBlocks(
+        self, request: log_pb2.RestoreBlocksRequest, context: Context
+    ) -> log_pb2.RestoreBlocksResponse:
+        """See `server.services.restoring`."""
+        return await restoring.take(self.store, request, context)
+
+    @handler
+    async def FinishRestore(
+        self, request: log_pb2.FinishRestoreRequest, context: Context
+    ) -> log_pb2.FinishRestoreResponse:
+        """See `server.services.restoring`."""
+        return await self._verifications.finish(request, context)
+
+    @handler
     async def GetShardStatus(
         self, request: log_pb2.GetShardStatusRequest, context: Context
     ) -> log_pb2.GetShardStatusResponse:
@@ -303,6 +329,7 @@ class LogService(log_pb2_grpc.LogServicer):
             max_bytes_per_s=info.max_bytes_per_s,
             max_records_per_s=info.max_records_per_s,
             appends_delayed=info.appends_delayed,
+            restoring=restoring.standing(status),
         )
 
     def _holds(self, shard: ShardId, status: LogStatus) -> list[log_pb2.Hold]:

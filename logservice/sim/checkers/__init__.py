@@ -2,8 +2,8 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `snapshots.py`, `stores.py`,
-`stuck.py` and `times.py`.
+`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`, `snapshots.py`,
+`stores.py`, `stuck.py` and `times.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from logservice.sim.checkers.promises import (
     Promises,
     Zombies,
 )
+from logservice.sim.checkers.restores import Restores
 from logservice.sim.checkers.snapshots import EqualSnapshots, Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.checkers.stuck import GivesWay
@@ -50,5 +51,6 @@ ALL: tuple[type[Checker], ...] = (
     CatchUpRate,
     HoldsStand,
     AppendTimes,
+    Restores,
 )
 """In the order in which they look; those that others rest on come first."""

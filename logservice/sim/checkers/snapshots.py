@@ -132,7 +132,7 @@ class Truncation(Checker):
                         f"is {oracle.truncated_lsn}"
                     )
                 try:
-                    found = read_log_here(replica, first, _READ_BYTES)
+                    found = read_log_here(replica, first, _READ_BYTES, restoring=True)
                 except Halted:
                     continue
                 except PowerCut:

@@ -2,6 +2,7 @@
 
 May be imported by `world` and by the rogue, whose pulse is a client. Start with `client.py` (one
 client and what it remembers), then `workload.py` (appends, reads, everything else), `neighbour.py`
-(a client that must not succeed), `holder.py` (one that holds a log and dies), `loud.py` (one that
+(a client that must not succeed), `holder.py` (one that holds a log and dies),
+`restorer.py` (one that restores a log), `loud.py` (one that
 appends more than the disks take) and `final_checks.py`.
 """

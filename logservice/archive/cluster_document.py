@@ -1,0 +1,187 @@
+"""cluster_document: what an archive knows of the cluster besides the records of its logs.
+
+Theory of operation. Names, policies, labels and states of the living logs, the settings, and the
+access list, if the archiver may read it, are one document. It is written when it says something
+else than the newest one, under the next number and by put-if-absent: of two archivers that see the
+same change, one writes it. A document says what was so at one time; ranges that are archived later
+may be newer. The newest CLUSTER_DOCUMENTS_MAX are kept.
+
+A document is hostile input, as a manifest is. Who may write the archive's folder may write what he
+likes into the access list of a document, so nothing of it is restored but by an explicit word.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from logservice_client import LogClient
+from logservice_wire.errors import InvalidArgument, PermissionDenied
+from logservice_wire.v1 import hakeeper_pb2
+
+from logservice import bounds
+from logservice.archive.folder import Files
+from logservice.archive.manifest import ArchiveDamaged
+
+FORMAT: Final = 1
+_FOLDER: Final = "cluster"
+_NAME: Final = re.compile(r"(\d{20})\.json")
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A living log. end_lsn: of a closed one; 0 while it is open."""
+
+    shard_id: int
+    name: str
+    replicas: int
+    state: str
+    end_lsn: int = 0
+    labels: dict[str, str] = {}
+    zone_rule: str = ""
+    leader_zone: str = ""
+    protected: bool = False
+    learners: dict[str, int] = {}
+    max_bytes_per_s: int = 0
+    max_records_per_s: int = 0
+    weight: int = 0
+    witnesses: int = 0
+
+    def policy(self) -> hakeeper_pb2.ShardPolicy:
+        """As CreateShard and ChangeShard take it."""
+        return hakeeper_pb2.ShardPolicy(
+            zone_rule=self.zone_rule,
+            leader_zone=self.leader_zone,
+            protected=self.protected,
+            learners=self.learners,
+            max_bytes_per_s=self.max_bytes_per_s,
+            max_records_per_s=self.max_records_per_s,
+            weight=self.weight,
+        )
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A row of the access list."""
+
+    identity: str
+    scope: str
+    roles: tuple[str, ...]
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """grants: None when the archiver may not read them."""
+
+    format: int
+    cluster_id: str
+    written_us: int
+    logs: tuple[LogEntry, ...]
+    default_replicas: int = 0
+    store_timeout_ms: int = 0
+    joining: str = ""
+    replica_balance: str = ""
+    leader_balance: str = ""
+    replace_stuck: str = ""
+    catch_up_bytes_per_s: int = 0
+    grants: tuple[Grant, ...] | None = None
+
+
+async def describe(
+    client: LogClient, infos: Iterable[hakeeper_pb2.ShardInfo], *, grants: bool
+) -> Document:
+    """What there is now. `grants`: ask for the access list. Raises what the questions raise."""
+    state = await client.hakeeper.cluster_state()
+    settings = state.settings
+    return Document(
+        format=FORMAT,
+        cluster_id=state.cluster_id,
+        written_us=time.time_ns() // 1000,
+        logs=tuple(_entry(one) for one in infos),
+        default_replicas=settings.default_replicas,
+        store_timeout_ms=settings.store_timeout_ms,
+        joining=settings.joining,
+        replica_balance=settings.replica_balance,
+        leader_balance=settings.leader_balance,
+        replace_stuck=settings.replace_stuck,
+        catch_up_bytes_per_s=settings.catch_up_bytes_per_s,
+        grants=await _grants(client) if grants else None,
+    )
+
+
+async def _grants(client: LogClient) -> tuple[Grant, ...] | None:
+    try:
+        listed = (await client.hakeeper.access_list()).grants
+    except PermissionDenied:
+        return None
+    return tuple(Grant(one.identity, one.scope, tuple(one.roles)) for one in listed)
+
+
+def _entry(info: hakeeper_pb2.ShardInfo) -> LogEntry:
+    policy = info.policy
+    return LogEntry(
+        shard_id=info.shard_id,
+        name=info.name,
+        replicas=info.wanted_replicas,
+        state=info.state,
+        end_lsn=info.end_lsn,
+        labels=dict(sorted(info.labels.items())),
+        zone_rule=policy.zone_rule,
+        leader_zone=policy.leader_zone,
+        protected=policy.protected,
+        learners=dict(sorted(policy.learners.items())),
+        max_bytes_per_s=policy.max_bytes_per_s,
+        max_records_per_s=policy.max_records_per_s,
+        weight=policy.weight,
+        witnesses=info.witnesses,
+    )
+
+
+def write(files: Files, document: Document) -> bool:
+    """Write it, if it is news; returns whether it did."""
+    numbers = _numbers(files)
+    if numbers and _said(newest(files)) == _said(document):
+        return False
+    number = numbers[-1] + 1 if numbers else 1
+    content = msgspec.json.format(msgspec.json.encode(document), indent=1)
+    if not files.put_if_absent(_path(number), content):
+        return False
+    for old in numbers[: 1 - bounds.CLUSTER_DOCUMENTS_MAX]:
+        files.remove(_path(old))
+    return True
+
+
+def newest(files: Files) -> Document | None:
+    """The newest document; None when there is none. Raises ArchiveDamaged, InvalidArgument."""
+    numbers = _numbers(files)
+    if not numbers:
+        return None
+    path = _path(numbers[-1])
+    content = files.read(path)
+    if len(content) > bounds.CLUSTER_DOCUMENT_BYTES_MAX:
+        raise ArchiveDamaged(detail=f"{path} has {len(content)} bytes")
+    try:
+        found = msgspec.json.decode(content, type=Document)
+    except msgspec.DecodeError as error:
+        raise ArchiveDamaged(detail=f"{path}: {error}") from error
+    if found.format != FORMAT:
+        raise InvalidArgument(
+            f"{path} has format {found.format}, this program reads {FORMAT}", field="format"
+        )
+    ids = [one.shard_id for one in found.logs]
+    if len(set(ids)) != len(ids) or any(one < 1 for one in ids):
+        raise ArchiveDamaged(detail=f"{path} names a log twice, or one that is none")
+    return found
+
+
+def _said(document: Document | None) -> Any:
+    return document and msgspec.structs.replace(document, written_us=0)
+
+
+def _numbers(files: Files) -> list[int]:
+    names = files.names(_FOLDER)
+    return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
+
+
+def _path(number: int) -> str:
+    return f"{_FOLDER}/{number:020d}.json"

@@ -1,0 +1,103 @@
+"""`logservice archive restore-all`: all is gone, and all logs come back in an empty cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from logservice_client import SyncLogClient
+from logservice_wire.errors import ShardClosed, ShardNotFound
+from logservice_wire.v1 import hakeeper_pb2
+
+from logservice.cli.processes.local_cluster import LocalCluster
+from logservice.cli.shell import exit_codes
+from tests.cli.test_archive_restore import SETTINGS, program
+from tests.local_stores import kill_stores
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[LocalCluster]:
+    running = LocalCluster.create(folder, stores=1, settings=SETTINGS)
+    try:
+        running.up(60)
+        yield running
+    finally:
+        kill_stores(running)
+
+
+def configured(folder: Path, running: LocalCluster) -> Path:
+    (folder / "files").mkdir(exist_ok=True)
+    path = folder / "archive.toml"
+    path.write_text(
+        f"[archive]\nfolder = {json.dumps(str(folder / 'files'))}\n"
+        f'[cluster]\nendpoints = {json.dumps(running.endpoints())}\n[logs]\nnames = ["*"]\n'
+    )
+    return path
+
+
+def rows_of(done: Any) -> dict[str, dict[str, Any]]:
+    assert done.stdout, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)}
+
+
+def test_all_logs_come_back(tmp_path: Path) -> None:
+    with cluster(tmp_path / "old") as old:
+        with SyncLogClient(old.endpoints()) as client:
+            make = client.hakeeper.create_shard
+            policy = hakeeper_pb2.ShardPolicy(protected=True, weight=300, max_records_per_s=5000)
+            orders = make(name="orders", labels={"team": "shop"}, policy=policy)
+            closed, empty, gone = make(name="closed"), make(name="empty"), make(name="gone")
+            damaged = make(name="damaged")
+            for shard in (orders, closed, gone, damaged):
+                client.shard(shard).append([b"%d" % shard] * 50)
+            client.shard(orders).truncate(20)
+            client.shard(orders).append(b"last")
+            client.shard(closed).close_log()
+            client.hakeeper.change_settings(replica_balance="manual", default_replicas=1)
+        config = configured(tmp_path, old)
+        assert program("archive", "run", "-c", config, "--once").returncode == 0
+        with SyncLogClient(old.endpoints()) as client:
+            client.hakeeper.delete_shard(gone, "gone", force=True)
+            client.hakeeper.wait_deleted(gone)
+        assert program("archive", "run", "-c", config, "--once").returncode == 0
+        refused = program("archive", "restore-all", "-c", config)
+        assert refused.returncode == exit_codes.USAGE
+        assert "the cluster is not empty" in refused.stderr
+    [one] = (tmp_path / "files" / "logs" / f"{damaged:020d}" / "objects").iterdir()
+    one.write_bytes(one.read_bytes()[:-1])
+    with cluster(tmp_path / "new") as new:
+        config = configured(tmp_path, new)
+        done = program("archive", "restore-all", "-c", config, "--check", "-o", "json")
+        assert done.returncode == exit_codes.NEGATIVE
+        assert rows_of(done)["orders"]["state"] == "can be restored"
+        with SyncLogClient(new.endpoints()) as client, pytest.raises(ShardNotFound):
+            client.hakeeper.resolve_shard("orders", fresh=True)
+        for said in ("restored", "was restored"):
+            done = program("archive", "restore-all", "-c", config, "-o", "json")
+            assert done.returncode == exit_codes.NEGATIVE, done.stderr
+            found = rows_of(done)
+            assert found["orders"]["state"] == said, done.stderr
+            assert (found["orders"]["first_lsn"], found["orders"]["end_lsn"]) == (21, 52)
+            assert found["closed"]["state"] == f"{said}, closed"
+            assert found["empty"]["state"] == "not archived"
+            assert found["gone"]["state"] == "was deleted"
+            assert found["damaged"]["state"] == "refused"
+            assert "not those that were archived" in found["damaged"]["problem"]
+        with SyncLogClient(new.endpoints()) as client:
+            info = client.hakeeper.resolve_shard("orders")
+            assert (info.shard_id, dict(info.labels)) == (orders, {"team": "shop"})
+            assert (info.policy.protected, info.policy.weight) == (True, 300)
+            assert info.policy.max_records_per_s == 5000
+            log = client.shard(orders)
+            assert log.read(21).next_lsn == 52
+            assert log.append(b"next") == 52
+            with pytest.raises(ShardClosed):
+                client.shard(closed).append(b"late")
+            assert client.hakeeper.cluster_state().settings.replica_balance == "manual"
+            assert empty not in {one.shard_id for one in client.hakeeper.list_shards()}
