@@ -20,7 +20,7 @@ import pytest
 from logservice.bounds import PEER_FRAME_BYTES_MAX, PEER_STORE_CONNECTIONS_MAX
 from logservice.nodehost.transport.wire.frame import FrameKind
 from tests.hostile.peer_port import GONE, Comer, Target, all_at_once, announced, held, until_taken
-from tests.hostile.victim import STALL_S_MAX, LegalClient, attacked, resident_mib, three_times
+from tests.hostile.victim import LegalClient, attacked, resident_mib, three_times
 
 pytestmark = pytest.mark.processes
 
@@ -35,6 +35,10 @@ count as well."""
 CONNECTIONS = 150
 """Connections of each attack at a time. There are six attacks, so this is several times the number
 of places."""
+
+LET_IN_PER_FAILURE = 9
+"""Of ten attempts of a store one may come to nothing: it stands in the kernel's queue behind all
+strangers of that moment, and how soon they are accepted is a matter of the machine's speed."""
 
 
 def test_strangers_cost_bounded_memory_and_shut_nobody_out(tmp_path: Path) -> None:
@@ -54,8 +58,7 @@ def test_strangers_cost_bounded_memory_and_shut_nobody_out(tmp_path: Path) -> No
         print(f"p99 {client.seen.p99_s:.3f} s; let in {comer.welcomed} times, not {comer.failed}")
         client.seen.check(least=50)
         assert max(peaks) - before <= STRANGERS_MIB
-        assert comer.welcomed > 0
-        assert comer.stall_s <= STALL_S_MAX
+        assert comer.welcomed >= LET_IN_PER_FAILURE * max(1, comer.failed)
         assert target.figure("peer_strangers_turned_away_total") > 0
 
 
