@@ -52,8 +52,10 @@ class Target:
         return float(line.split()[1])
 
     def connected(self, number: int, timeout_s: float = 30) -> socket.socket:
-        """A connection from the `number`-th of many addresses, the store's own among them."""
-        host = f"127.0.{number % 5}.{1 + number % 7}"
+        """A connection from the `number`-th of many addresses; each second one is from that of the
+        stores.
+        """
+        host = f"127.0.{number % 5}.{1 + number % 7}" if number % 2 else "127.0.0.1"
         return socket.create_connection(self.address, timeout_s, source_address=(host, 0))
 
     def rogue(self) -> ssl.SSLContext:
