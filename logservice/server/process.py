@@ -35,12 +35,12 @@ is busy. With Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880.
 
 _GC_THRESHOLDS: Final = (2_000, 100, 500)
 """Entries, messages and futures come and go by the ten thousand and form no cycles, so reference
-counts free them. With Python's default the collector walks the whole heap, with every index of every
-log in it, so often that the pauses show in the tail latency: here it does so after a hundred million
-new objects. A look at the youngest objects stops the event loop for 1.5 microseconds for each that
-is still alive. All such looks together cost the same whatever the first number is; with 50 000
-HAKeeper stood still for 50 ms now and then while it repaired a lost zone, with 10 000 for 15 ms
-(docs/scale.md).
+counts free them. With Python's default the collector walks the whole heap, with every index of
+every log in it, so often that the pauses show in the tail latency: here it does so after a hundred
+million new objects. A look at the youngest objects stops the event loop for 1.5 microseconds for
+each that is still alive. All such looks together cost the same whatever the first number is; with
+50 000 HAKeeper stood still for 50 ms now and then while it repaired a lost zone, with 10 000 for
+15 ms (docs/scale.md).
 """
 
 

@@ -27,7 +27,7 @@ SHORT_S = 20.0
 CALM_SHARE = 0.2
 """The share of seeds without any fault; in these nobody may campaign after the start."""
 
-_YEAR_US: Final = 365 * 86_400 * 1_000_000
+YEAR_US: Final = 365 * 86_400 * 1_000_000
 
 
 @dataclass(slots=True)
@@ -284,7 +284,7 @@ def step_walls(config: SimConfig, share: float = 0.6) -> None:
 
 def _wrong_steps(chance: random.Random) -> tuple[tuple[float, int], ...]:
     """The time of day of one store: off by a year or so, from the start or by a jump, and back."""
-    ahead_us = chance.choice((_YEAR_US, _YEAR_US, -_YEAR_US, 86_400_000_000, 50_000_000))
+    ahead_us = chance.choice((YEAR_US, YEAR_US, -YEAR_US, 86_400_000_000, 50_000_000))
     since_s = chance.choice((0.0, chance.uniform(0.0, 20.0)))
     steps = [(since_s, ahead_us)]
     if chance.random() < 0.3:
@@ -294,9 +294,9 @@ def _wrong_steps(chance: random.Random) -> tuple[tuple[float, int], ...]:
 
 def _wall_steps(chance: random.Random) -> tuple[tuple[float, int], ...]:
     """The time of day of a store: off by nothing, a little or a year, and it may jump."""
-    steps = [(0.0, chance.choice((0, 0, 1_000, -1_000, 50_000_000, _YEAR_US)))]
+    steps = [(0.0, chance.choice((0, 0, 1_000, -1_000, 50_000_000, YEAR_US)))]
     for _ in range(chance.choice((0, 0, 1, 3))):
-        ahead_us = chance.choice((0, 1_000_000, -1_000_000, 86_400_000_000, _YEAR_US, -_YEAR_US))
+        ahead_us = chance.choice((0, 1_000_000, -1_000_000, 86_400_000_000, YEAR_US, -YEAR_US))
         steps.append((chance.uniform(0.0, 30.0), ahead_us))
     return tuple(sorted(steps))
 

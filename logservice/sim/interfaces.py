@@ -67,6 +67,10 @@ class ObservedStore(Protocol):
     @property
     def disk(self) -> SimDisk: ...
 
+    @property
+    def clock_is_off_by_us(self) -> int:
+        """How far its time of day is from the world's now."""
+
     def running(self, shard: ShardId) -> Replica | None:
         """Its replica of a shard, None when none runs."""
 

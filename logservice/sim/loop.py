@@ -393,11 +393,13 @@ class SimClock:
 
     def wall_us(self) -> int:
         # Whatever the rate of the monotonic clock: a time service keeps the time of day.
-        now_us = SINCE_1970_US + int(self._loop.now_s * 1_000_000)
-        for since_s, ahead_us in reversed(self._steps):
-            if self._loop.now_s >= since_s:
-                return now_us + ahead_us
-        return now_us
+        now_s = self._loop.now_s
+        return SINCE_1970_US + int(now_s * 1_000_000) + ahead_us(self._steps, now_s)
+
+
+def ahead_us(steps: Sequence[tuple[float, int]], now_s: float) -> int:
+    """By how much a clock with these steps is ahead of the world's at a virtual time."""
+    return next((by_us for since_s, by_us in reversed(steps) if now_s >= since_s), 0)
 
 
 def _ignore(process: Process, error: BaseException | None, message: str) -> None:

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from logservice_wire.errors import (
     Halted,
@@ -46,7 +46,7 @@ from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.faults.damage import Damage
 from logservice.sim.faults.zones import label_of
 from logservice.sim.interfaces import CLUSTER, DATA_DIRECTORY, Crash, World
-from logservice.sim.loop import Process, SimClock
+from logservice.sim.loop import Process, SimClock, ahead_us
 from logservice.sim.net import SimTransport
 from logservice.sim.observed import ObservedHAKeeperRsm, ObservedLogRsm, observe_logdb
 from logservice.state_machine import StateMachine
@@ -102,6 +102,16 @@ class SimStore:
         if self.parts is None or not self.up:
             return 0
         return min(scrubber.progress.passes for scrubber in self.parts.scrubbers)
+
+    @property
+    def clock_is_off_by_us(self) -> int:
+        """How far its time of day is from the world's now."""
+        return abs(ahead_us(self._wall_steps, self.world.loop.now_s))
+
+    @property
+    def _wall_steps(self) -> Sequence[tuple[float, int]]:
+        config = self.world.config
+        return config.wall_steps[self.number - 1] if config.wall_steps else ()
 
     def running(self, shard: ShardId) -> Replica | None:
         """Its replica of a shard, None when none runs."""
@@ -299,8 +309,7 @@ class SimStore:
         world, process = self.world, self.process
         assert process is not None
         config = world.config
-        steps = config.wall_steps[self.number - 1] if config.wall_steps else ()
-        clock = SimClock(world.loop, process, steps)
+        clock = SimClock(world.loop, process, self._wall_steps)
         members = [InitialMember(StoreId(f"store-{n}"), f"memory:{n}") for n in (1, 2, 3)]
         settings = StoreSettings(
             cluster_id=CLUSTER,

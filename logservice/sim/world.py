@@ -32,6 +32,7 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers import ALL
 from logservice.sim.checkers.checker import Checks
 from logservice.sim.checkers.exact_truncation import covered_and_held
+from logservice.sim.checkers.times import leads_in_vain
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
 from logservice.sim.clients.client import Client, ShardHistory, runs_of, times_of
@@ -584,6 +585,9 @@ class World:
             return False
         if shard == HAKEEPER_SHARD:
             return True
+        elsewhere = [replica for store, replica in self._members(shard) if store is not at]
+        if leads_in_vain(at, leader, elsewhere):
+            return False
         running = {replica.replica_id: replica for _, replica in self._members(shard)}
         members = leader.raft.membership
         ids = {*members.voters, *members.learners}

@@ -7,17 +7,21 @@ of cluster version 1.
 A time may be ahead of the world's by what INV-TIME-4 says, where the clocks of all stores but one
 are right: then a majority is right for everybody, whoever a store's neighbours are. What a look
 found is carried on by a monotonic clock whose rate may be wrong by a tenth. A rogue may lie.
+
+In such a world the store with the wrong clock leads no log in the end that somebody else could
+lead (`leads_in_vain`): it has given its leaderships away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from logservice.bounds import CLOCK_ASK_TIMEOUT_S, CLOCK_SKEW_MAX_S
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, append_time_of
 from logservice.ids import ShardId
+from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers.checker import Checker
 from logservice.sim.config import SimConfig
@@ -80,11 +84,31 @@ def _stamp(entry: Entry) -> int:
         return 0
 
 
+def leads_in_vain(store: ObservedStore, leader: Replica, heirs: Iterable[Replica]) -> bool:
+    """Whether the leader's clock is wrong, all others are right, and one of `heirs`, which run on
+    other stores, is a voter that has applied everything. Three stores must know the log: the wrong
+    clock is outvoted then.
+    """
+    world = store.world
+    voters = leader.raft.membership.full_voters
+    if _most_are_wrong(world.config) or len(voters) < 3 or world.cluster_version < 2:
+        return False
+    return store.clock_is_off_by_us > CLOCK_SKEW_MAX_S * 1_000_000 and any(
+        heir.replica_id in voters and heir.applied == leader.raft.commit and not heir.witness
+        for heir in heirs
+    )
+
+
+def _most_are_wrong(config: SimConfig) -> bool:
+    """Whether more than one clock is ever wrong, or a store may lie."""
+    right = sum(not any(ahead_us for _, ahead_us in steps) for steps in config.wall_steps)
+    return right < len(config.wall_steps) - 1 or bool(config.rogue)
+
+
 def _ahead_us_max(store: ObservedStore) -> float:
     """By how much a time may be ahead."""
     config: SimConfig = store.world.config
-    right = sum(not any(ahead_us for _, ahead_us in steps) for steps in config.wall_steps)
-    if right < len(config.wall_steps) - 1 or config.rogue:
+    if _most_are_wrong(config):
         return float("inf")
     drift_s = _DRIFT * store.world.now_s if config.clock_rates else 0.0
     return (2 * CLOCK_SKEW_MAX_S + CLOCK_ASK_TIMEOUT_S + drift_s) * 1_000_000

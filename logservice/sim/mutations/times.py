@@ -11,11 +11,12 @@ from logservice.nodehost.clocks import clock_watch
 from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.replica import time_search
 from logservice.nodehost.replica.append_time import AppendTime
+from logservice.nodehost.routing.clock_leaving import ClockLeaving
 from logservice.outcome import Applied
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import Session
 from logservice.rsm.snapshot_codec import decode_state
-from logservice.sim.config import SimConfig, step_walls
+from logservice.sim.config import YEAR_US, SimConfig, step_walls
 from logservice.sim.mutations.registry import mutation_in, wrap
 from logservice.versions import VersionRange
 
@@ -45,6 +46,24 @@ def _store_judges_by_its_own_clock_only() -> None:
         return int(offsets[0])
 
     wrap(clock_watch, "agreed_us", lambda _: agreed_us)
+
+
+def _one_clock_is_wrong(config: SimConfig) -> None:
+    """A store is a year ahead from the beginning to the end; all others are right."""
+    _timed(config)
+    config.replicas = 3
+    wrong = config.seed % config.stores
+    config.wall_steps = tuple(
+        ((0.0, YEAR_US),) if store == wrong else () for store in range(config.stores)
+    )
+
+
+@mutation_in(_one_clock_is_wrong)
+def _store_with_a_wrong_clock_goes_on_leading() -> None:
+    def leave(self: ClockLeaving, replicas: Any, near: Any) -> None:
+        pass
+
+    wrap(ClockLeaving, "leave", lambda _: leave)
 
 
 @mutation_in(_timed)
