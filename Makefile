@@ -22,7 +22,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life recovery chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -157,6 +157,9 @@ demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 
 life: .venv ## a cluster lives: zones, the loss of one, drain, restarts, rebalance, replica counts, deletion
 	$(BIN)/python -m tests.life $(LIFE_FLAGS)
+
+recovery: .venv ## a majority's disks are lost, then all: a database goes on, from what is left and from its archive
+	$(BIN)/python -m tests.recovery $(RECOVERY_FLAGS)
 
 chaos: .venv ## SIGKILL of random stores under load: make chaos KILLS=30
 	$(BIN)/python -m tests.chaos --kills $(KILLS)

@@ -10,6 +10,12 @@ not stop the others: its row of the table says why.
 *Empty* means that every log of the cluster is one of these, and is new or was begun by an earlier
 attempt: so the command can be started again, and goes on. Anything else is refused before anything
 is changed.
+
+Up to a point in time (`restore_point`) each log ends where it stood then. One of which the archive
+has nothing that young was idle, or is not archived as far; nobody can tell, so it is restored as
+far as it goes, and its row says so. A point that lies behind everything is refused, and one before
+everything. Two attempts with two points would leave logs of two times side by side. INV-RESTORE-7:
+what an earlier attempt began ends where this one would end it, or nothing is changed.
 """
 
 from __future__ import annotations
@@ -20,14 +26,15 @@ from dataclasses import dataclass
 
 from logservice_client import LogClient
 from logservice_wire.errors import InvalidArgument, LogServiceError
-from logservice_wire.v1 import hakeeper_pb2
+from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import bounds
 from logservice.archive import cluster_document
 from logservice.archive.cluster_document import Document, LogEntry
 from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest, marked, shard_ids
-from logservice.archive.restore_plan import Plan, make_plan
+from logservice.archive.restore_plan import Plan, end_of, make_plan
+from logservice.archive.restore_point import PointTooEarly, PointTooLate
 from logservice.archive.restoring import Restorer
 from logservice.archive.sealing import Keys
 
@@ -42,7 +49,23 @@ class Result:
     first_lsn: int | None = None
     end_lsn: int | None = None
     records: int | None = None
+    last_append_us: int | None = None
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a log will end. next_lsn: None when it had no record by the point. error: why nobody
+    knows, or why the point is not in the archive.
+    """
+
+    next_lsn: int | None = None
+    error: LogServiceError | OSError | None = None
+
+    @property
+    def early(self) -> bool:
+        """Whether the archive ends before the point."""
+        return isinstance(self.error, PointTooLate)
 
 
 class RestoreAll:
@@ -54,27 +77,34 @@ class RestoreAll:
         files: Files,
         keys: Keys | None = None,
         *,
+        point_us: int | None = None,
         bytes_per_s: int = bounds.RESTORE_BYTES_PER_S,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`point_us`: up to that time; None: as far as the archive goes."""
         self._client = client
         self._files = files
         self._keys = keys
+        self._point_us = point_us
         self._bytes_per_s = bytes_per_s
         self._progress = progress
 
     async def run(self, *, check: bool = False, grants: bool = False) -> list[Result]:
         """`check`: look at everything, change nothing. `grants`: give the archived grants, too.
 
-        Raises InvalidArgument when the cluster is not empty, or the archive has no document.
+        Raises InvalidArgument when the cluster is not empty, the archive has no document, or the
+        point is not in it.
         """
         document = await asyncio.to_thread(cluster_document.newest, self._files)
         if document is None or document.cluster_id != marked(self._files):
             raise InvalidArgument(
                 "the archive does not say which logs lived: restore them one by one", field="target"
             )
-        present = await self._present(document)
         archived = set(await asyncio.to_thread(shard_ids, self._files))
+        ends = await asyncio.to_thread(
+            self._ends, [one.shard_id for one in document.logs if one.shard_id in archived]
+        )
+        present = await self._present(document, ends)
         results = []
         if not check:
             await self._set_settings(document)
@@ -85,7 +115,8 @@ class RestoreAll:
                 result.state = "not archived"
                 continue
             try:
-                await self._one(entry, present.get(entry.shard_id), result, check=check)
+                end = ends[entry.shard_id]
+                await self._one(entry, present.get(entry.shard_id), end, result, check=check)
             except (LogServiceError, OSError) as error:
                 result.state, result.problem = "refused", str(error)
         for shard_id in sorted(archived - {one.shard_id for one in document.logs}):
@@ -95,8 +126,32 @@ class RestoreAll:
             await self._grant(document)
         return results
 
-    async def _present(self, document: Document) -> dict[int, hakeeper_pb2.ShardInfo]:
-        """The logs of the cluster. Raises InvalidArgument when one of them is in use."""
+    def _ends(self, logs: list[int]) -> dict[int, End]:
+        """Where each of these logs will end. Raises InvalidArgument when the point is in none."""
+        ends = {one: self._end(one) for one in logs}
+        errors = [end.error for end in ends.values()]
+        for kind, choose in ((PointTooLate, max), (PointTooEarly, min)):
+            outside = [error for error in errors if isinstance(error, kind)]
+            if outside and len(outside) == len(errors):
+                raise choose(outside, key=lambda error: error.number("append_time_us"))
+        return ends
+
+    def _end(self, shard_id: int) -> End:
+        try:
+            return End(end_of(self._files, shard_id, self._keys, self._point_us))
+        except PointTooEarly as error:
+            return End(None, error)
+        except PointTooLate as error:
+            return End(error.number("lsn") + 1, error)
+        except (LogServiceError, OSError) as error:
+            return End(None, error)
+
+    async def _present(
+        self, document: Document, ends: dict[int, End]
+    ) -> dict[int, hakeeper_pb2.ShardInfo]:
+        """The logs of the cluster. Raises InvalidArgument when one of them is in use, or was begun
+        with another end.
+        """
         wanted = {one.shard_id for one in document.logs}
         present = {one.shard_id: one for one in await self._client.hakeeper.list_shards()}
         for shard_id, info in present.items():
@@ -108,6 +163,8 @@ class RestoreAll:
                     f"the cluster is not empty: log {shard_id} ({info.name}) is in use",
                     field="cluster",
                 )
+            if begun:
+                _check_end(shard_id, status, ends.get(shard_id, End()))
         return present
 
     async def _set_settings(self, document: Document) -> None:
@@ -125,39 +182,43 @@ class RestoreAll:
         self,
         entry: LogEntry,
         present: hakeeper_pb2.ShardInfo | None,
+        end: End,
         result: Result,
         *,
         check: bool,
     ) -> None:
         client = self._client
-        begun = None
-        if present is not None:
-            status = await client.shard(entry.shard_id).status()
-            begun = status.restoring if status.HasField("restoring") else None
+        if isinstance(end.error, PointTooEarly) and end.error.number("lsn") == 1:
+            result.state = "not written yet"
+            return
+        if end.error is not None and not end.early:
+            raise end.error
         self._progress(f"log {entry.shard_id}: is checked")
         plan = await asyncio.to_thread(
             make_plan,
             self._files,
             entry.shard_id,
             self._keys,
-            from_lsn=None if begun is None else begun.base_lsn,
-            end_lsn=None if begun is None else begun.end_lsn,
+            end_lsn=end.next_lsn,
+            point_us=None if end.early else self._point_us,
         )
         result.first_lsn, result.end_lsn, result.records = plan.base_lsn, plan.end_lsn, plan.records
+        result.last_append_us = plan.last_time_us or None
+        whole = ", to its archived end" if end.early else ""
         if check:
-            result.state = "can be restored"
+            result.state = "can be restored" + whole
             return
         await self._make(entry, present)
         fresh = await self._restore(entry, plan)
         await client.hakeeper.change_shard(
             entry.shard_id, name=entry.name, policy=entry.policy(), labels=entry.labels
         )
-        result.state = "restored" if fresh else "was restored"
+        result.state = ("restored" if fresh else "was restored") + whole
         if entry.state == "closed":
             if entry.end_lsn == plan.end_lsn:
                 await client.shard(entry.shard_id).close_log()
                 result.state += ", closed"
-            else:
+            elif self._point_us is None:
                 result.problem = f"it was closed at LSN {entry.end_lsn}, and is open"
 
     async def _make(self, entry: LogEntry, present: hakeeper_pb2.ShardInfo | None) -> None:
@@ -195,3 +256,17 @@ class RestoreAll:
         for one in document.grants:
             identity = one.identity.replace(f"/{document.cluster_id}/client/", f"/{own}/client/")
             await self._client.hakeeper.change_access(identity, one.scope, grant=one.roles)
+
+
+def _check_end(shard_id: int, status: log_pb2.GetShardStatusResponse, end: End) -> None:
+    """Raises InvalidArgument unless an earlier attempt began the log with that end."""
+    begun = status.position.lineage.fork_lsn + 1
+    if status.HasField("restoring"):
+        begun = status.restoring.end_lsn
+    if begun != end.next_lsn:
+        now = "is not there" if end.next_lsn is None else f"ends at LSN {end.next_lsn - 1}"
+        raise InvalidArgument(
+            f"log {shard_id} was begun up to LSN {begun - 1}, and {now} now: say the time that was "
+            "said then, or begin in an empty cluster",
+            field="to",
+        )

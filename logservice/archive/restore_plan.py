@@ -19,10 +19,9 @@ know none; then the log gives out none, unless the operator says above which one
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final
 
 from logservice_wire.digest import Digester, digest_text
 from logservice_wire.errors import InvalidArgument
@@ -30,9 +29,9 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.archive.folder import Files
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row, marked, shard_ids
-from logservice.archive.restore_source import Run, runs
+from logservice.archive.restore_point import end_at
+from logservice.archive.restore_source import Run, check_object, object_runs
 from logservice.archive.sealing import Keys
-from logservice.archive.verifying import check_bytes, opened
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
 
 _OBJECT: Final = re.compile(r"objects/\d{20}-[0-9a-f]+\.parquet")
@@ -44,7 +43,7 @@ _TIMESTAMP_MAX: Final = 2**63 - 1
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is restored. number: of the lineage that the log will have; parent: that of the source.
-    timed: whether all of it has append times.
+    timed: whether all of it has append times; those of its first and its last LSN, else 0.
     """
 
     shard_id: int
@@ -62,6 +61,7 @@ class Plan:
     next_timestamp: int
     timed: bool
     first_time_us: int
+    last_time_us: int
 
 
 def find(files: Files, log: str) -> tuple[int, str]:
@@ -92,10 +92,12 @@ def make_plan(
     *,
     from_lsn: int | None = None,
     end_lsn: int | None = None,
+    point_us: int | None = None,
     timestamps_above: int | None = None,
     progress: Callable[[Row], None] = lambda _: None,
 ) -> Plan:
     """Check everything that a restore of [from_lsn, end_lsn) needs; None: as far as it goes.
+    `point_us`: up to that time, instead of an LSN (`restore_point`).
 
     Raises ArchiveDamaged, InvalidArgument (it is not in the archive, or keys are missing), OSError.
     """
@@ -104,9 +106,11 @@ def make_plan(
     if not rows:
         raise InvalidArgument("the archive has nothing of that log", field="log")
     number, parent, epoch = _history(rows, marked(files))
+    if point_us is not None:
+        end_lsn = end_at(manifest, rows, point_us, keys)
     base_lsn, last_lsn = _range(rows, from_lsn, end_lsn)
     chosen = tuple(row for row in rows if row.end_lsn > base_lsn and row.first_lsn < last_lsn)
-    whole = _Whole(base_lsn, last_lsn)
+    whole = _Whole(base_lsn, last_lsn, point_us)
     for row in chosen:
         progress(row)
         whole.take(manifest, row, keys)
@@ -126,32 +130,35 @@ def make_plan(
         next_timestamp=_next_timestamp(rows, timestamps_above),
         timed=whole.timed,
         first_time_us=whole.first_time_us if whole.timed else 0,
+        last_time_us=whole.time_us if whole.timed else 0,
     )
 
 
-@contextmanager
-def object_runs(manifest: Manifest, row: Row, keys: Keys | None) -> Iterator[Iterator[Run]]:
-    """The runs of a row's object."""
-    with (
-        _opened(manifest, row) as file,
-        opened(file, row, manifest.path(row.object), keys) as plain,
-    ):
-        yield runs(plain, row.first_lsn, row.end_lsn)
+def end_of(files: Files, shard_id: int, keys: Keys | None, point_us: int | None) -> int | None:
+    """Where a restore up to that time would end; without one, where the archive does. None: it has
+    nothing of the log. Raises as `end_at` does.
+    """
+    manifest = Manifest(files, shard_id)
+    rows = list(manifest.rows())
+    if not rows or point_us is None:
+        return rows[-1].end_lsn if rows else None
+    _history(rows, marked(files))
+    return end_at(manifest, rows, point_us, keys)
 
 
 class _Whole:
     """The range, object by object."""
 
-    def __init__(self, base_lsn: int, end_lsn: int) -> None:
+    def __init__(self, base_lsn: int, end_lsn: int, point_us: int | None) -> None:
         self.digester = Digester(base_lsn, end_lsn)
         self.timed = True
-        self.first_time_us = self._time_us = 0
+        self.first_time_us = self.time_us = 0
+        self._point_us = point_us
         self._gaps = 0
 
     def take(self, manifest: Manifest, row: Row, keys: Keys | None) -> None:
         """Read and check one object. Raises ArchiveDamaged."""
-        with _opened(manifest, row) as file:
-            check_bytes(file, row)
+        check_object(manifest, row)
         own = Digester(row.first_lsn, row.end_lsn)
         with object_runs(manifest, row, keys) as found:
             for run in found:
@@ -176,17 +183,11 @@ class _Whole:
                 field="from",
             )
         self.timed = self.timed and run.append_time_us > 0
-        if self.timed and run.append_time_us < self._time_us:
+        late = self._point_us is not None and run.append_time_us > self._point_us
+        if late or (self.timed and run.append_time_us < self.time_us):
             raise ArchiveDamaged(detail=f"append time at LSN {run.first_lsn}")
-        self._time_us = run.append_time_us
+        self.time_us = run.append_time_us
         self.first_time_us = self.first_time_us or run.append_time_us
-
-
-def _opened(manifest: Manifest, row: Row) -> BinaryIO:
-    try:
-        return manifest.files.open(manifest.path(row.object))
-    except FileNotFoundError as error:
-        raise ArchiveDamaged(detail=f"{row.object} is gone") from error
 
 
 def _history(rows: list[Row], cluster_id: str) -> tuple[int, bytes, int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -27,8 +28,10 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.archive.manifest import ArchiveDamaged
+from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
 from logservice.archive.range_file import read_batches
+from logservice.archive.sealing import Keys
+from logservice.archive.verifying import check_bytes, opened
 
 _OFFSET_BYTES: Final = 4
 _NO_VALUES: Final = memoryview(b"")
@@ -101,6 +104,29 @@ class Run:
             raise ArchiveDamaged(
                 detail=f"records from LSN {self.first_lsn + start} on: {error}"
             ) from error
+
+
+def check_object(manifest: Manifest, row: Row) -> None:
+    """Raises ArchiveDamaged unless the bytes of a row's object are those that were archived."""
+    with _opened(manifest, row) as file:
+        check_bytes(file, row)
+
+
+@contextmanager
+def object_runs(manifest: Manifest, row: Row, keys: Keys | None) -> Iterator[Iterator[Run]]:
+    """The runs of a row's object."""
+    with (
+        _opened(manifest, row) as file,
+        opened(file, row, manifest.path(row.object), keys) as plain,
+    ):
+        yield runs(plain, row.first_lsn, row.end_lsn)
+
+
+def _opened(manifest: Manifest, row: Row) -> BinaryIO:
+    try:
+        return manifest.files.open(manifest.path(row.object))
+    except FileNotFoundError as error:
+        raise ArchiveDamaged(detail=f"{row.object} is gone") from error
 
 
 def runs(file: BinaryIO, first_lsn: int, end_lsn: int) -> Iterator[Run]:

@@ -38,7 +38,8 @@ from logservice_wire.v1 import log_pb2
 from logservice import bounds
 from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest
-from logservice.archive.restore_plan import Plan, object_runs
+from logservice.archive.restore_plan import Plan
+from logservice.archive.restore_source import object_runs
 from logservice.archive.sealing import Keys
 from logservice.lineage import LINEAGE_BYTES
 

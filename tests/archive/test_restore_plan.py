@@ -48,27 +48,28 @@ class Made:
         word = "ab" * 8
         name = self.manifest.object_name(first_lsn, word)
         keys = more.pop("keys", None)
+        timed = more.pop("timed", True)
         with self.files.put(self.manifest.path(name)) as file:
             writer = RangeWriter(file, first_lsn, keys=keys, name=self.manifest.path(name))
             lsn = first_lsn
             while lsn < first_lsn + count - 2:
                 size = min(10, first_lsn + count - 2 - lsn)
                 block = encode_block([b"%d" % at for at in range(lsn, lsn + size)], lsn)
-                writer.add(Records(lsn, size, 1, Block.parse(block), 0, self.time_us))
+                time_us = self.time_us if timed else 0
+                writer.add(Records(lsn, size, 1, Block.parse(block), 0, time_us))
                 lsn += size
                 self.time_us += 1
-            writer.add(Gap(lsn, 2, 1, GapReason.FENCED, self.time_us))
+            writer.add(Gap(lsn, 2, 1, GapReason.FENCED, self.time_us if timed else 0))
             digest = writer.finish()
-        self._add(
-            first_lsn,
-            first_lsn + count,
-            object=name,
-            object_bytes=writer.file.size,
-            sha256=writer.file.sha256,
-            digest=digest,
-            key_id="" if keys is None else keys.active,
-            **more,
-        )
+        given = {
+            "object": name,
+            "object_bytes": writer.file.size,
+            "sha256": writer.file.sha256,
+            "digest": digest,
+            "key_id": "" if keys is None else keys.active,
+            "append_time_us": writer.append_time_us,
+        }
+        self._add(first_lsn, first_lsn + count, **{**given, **more})
 
     def _add(self, first_lsn: int, end_lsn: int, **more: Any) -> None:
         given = {

@@ -128,7 +128,7 @@ def test_a_restore_is_killed_a_store_too_and_it_goes_on(
             copy.append(b"of somebody without the epoch")
         copy.acquire_writer("db", expected_epoch=copy.status().writer_epoch)
         assert copy.append(b"next") == 3001
-    again = restore(config, "orders-2", "--to", 3000)
+    again = restore(config, "orders-2", "--to-lsn", 3000)
     assert again.returncode == exit_codes.OK, again.stderr
     assert json.loads(again.stdout)["restored"] is False
     # The archive goes on with the restored log, from its base and with what was appended.
@@ -149,7 +149,7 @@ def test_a_restore_is_given_up(cluster: LocalCluster, config: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     # The archiver passes it over: there is nothing that is verified.
     assert program("archive", "run", "-c", config, "--once").returncode == exit_codes.OK
-    other = restore(config, "orders-3", "--to", 500)
+    other = restore(config, "orders-3", "--to-lsn", 500)
     assert other.returncode == exit_codes.USAGE, other.stderr
     assert "another restore" in other.stderr
     done = restore(config, "orders-3", "--give-up")
@@ -173,7 +173,7 @@ def test_a_restore_is_given_up(cluster: LocalCluster, config: Path) -> None:
 def test_what_is_wrong_is_said_before_anything_is_changed(
     cluster: LocalCluster, config: Path
 ) -> None:
-    for wrong in (("--from", 50), ("--to", 4000), ("--id", 77_777, "--to", 50)):
+    for wrong in (("--from-lsn", 50), ("--to-lsn", 4000), ("--id", 77_777, "--to-lsn", 50)):
         done = restore(config, "orders-4", *wrong)
         assert done.returncode == exit_codes.USAGE, done.stderr
     done = program("archive", "restore", "-c", config, "no-such-log")
@@ -182,11 +182,72 @@ def test_what_is_wrong_is_said_before_anything_is_changed(
         client.hakeeper.resolve_shard("orders-4", fresh=True)
 
 
+def seconds(time_us: int) -> str:
+    return f"{time_us // 10**6}.{time_us % 10**6:06d}"
+
+
+def time_of(cluster: LocalCluster, lsn: int) -> int:
+    """The append time of an LSN of the source."""
+    with SyncLogClient(cluster.endpoints()) as client:
+        source = client.shard(client.hakeeper.resolve_shard("orders").shard_id)
+        return source.read(lsn).items[0].append_time_us
+
+
+def test_up_to_a_time_of_the_log(cluster: LocalCluster, config: Path) -> None:
+    """G10. Each block of the source has a hundred records and one time."""
+    at_us = time_of(cluster, 1501)
+    for point, end_lsn in ((at_us, 1601), (at_us - 1, 1501), (at_us + 1, 1601)):
+        done = restore(config, "orders-6", "--to", seconds(point), "--check")
+        assert done.returncode == exit_codes.OK, done.stderr
+        assert json.loads(done.stdout)["end_lsn"] == end_lsn
+    done = program(
+        "blocks-taken",
+        *("archive", "restore", "-c", config, "orders", "--as", "orders-6"),
+        *("--to", seconds(at_us)),
+        code=KILLED_BEHIND,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    other = restore(config, "orders-6", "--to", seconds(time_of(cluster, 1401)))
+    assert other.returncode == exit_codes.USAGE
+    assert "another restore has begun in the log: LSNs 101 to 1600" in other.stderr
+    # The same time, or none, goes on.
+    done = restore(config, "orders-6", "--to", seconds(at_us))
+    assert done.returncode == exit_codes.OK, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["first_lsn"], found["end_lsn"], found["restored"]) == (101, 1601, True)
+    assert found["last_append_us"] == at_us
+    with SyncLogClient(cluster.endpoints()) as client:
+        source = client.shard(client.hakeeper.resolve_shard("orders").shard_id)
+        copy = client.shard(found["shard"])
+        assert copy.status().position.applied_lsn == 1600
+        assert copy.digest(101, 1601) == source.digest(101, 1601)
+    other = restore(config, "orders-6", "--to", seconds(time_of(cluster, 1401)))
+    assert other.returncode == exit_codes.USAGE
+    assert "another history" in other.stderr
+
+
+def test_a_time_that_is_not_in_the_archive(cluster: LocalCluster, config: Path) -> None:
+    first_us, last_us = time_of(cluster, 101), time_of(cluster, 3000)
+    for point, says in (
+        (seconds(first_us - 1), "the archive begins at LSN 101"),
+        (seconds(last_us + 1), "the archive ends at LSN 3000"),
+        ("3000", "the archive begins at LSN 101"),
+        ("yesterday", "neither ISO 8601"),
+    ):
+        done = restore(config, "orders-7", "--to", point)
+        assert done.returncode == exit_codes.USAGE, done.stdout
+        assert says in done.stderr
+    done = restore(config, "orders-7", "--to", seconds(last_us), "--to-lsn", 3000)
+    assert done.returncode == exit_codes.USAGE
+    with SyncLogClient(cluster.endpoints()) as client, pytest.raises(ShardNotFound):
+        client.hakeeper.resolve_shard("orders-7", fresh=True)
+
+
 def test_into_a_log_with_a_witness(cluster: LocalCluster, config: Path) -> None:
     """It was created before, by its name; the witness counts LSNs, and has no records."""
     with SyncLogClient(cluster.endpoints()) as client:
         made = client.hakeeper.create_shard(name="orders-5", replicas=3, witnesses=1, waive_g1=True)
-        done = restore(config, "orders-5", "--from", 200, "--to", 2000)
+        done = restore(config, "orders-5", "--from-lsn", 200, "--to-lsn", 2000)
         assert done.returncode == exit_codes.OK, done.stderr
         assert json.loads(done.stdout)["shard"] == made
         source = client.shard(client.hakeeper.resolve_shard("orders").shard_id)

@@ -15,7 +15,7 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
-from tests.cli.test_archive_restore import SETTINGS, program
+from tests.cli.test_archive_restore import SETTINGS, program, seconds
 from tests.local_stores import kill_stores
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -101,3 +101,49 @@ def test_all_logs_come_back(tmp_path: Path) -> None:
                 client.shard(closed).append(b"late")
             assert client.hakeeper.cluster_state().settings.replica_balance == "manual"
             assert empty not in {one.shard_id for one in client.hakeeper.list_shards()}
+
+
+def test_all_logs_as_they_were_at_one_time(tmp_path: Path) -> None:
+    """What one attempt began, another one ends at no other time (INV-RESTORE-7)."""
+    with cluster(tmp_path / "old") as old:
+        with SyncLogClient(old.endpoints()) as client:
+            both, idle, late = (
+                client.shard(client.hakeeper.create_shard(name=name))
+                for name in ("both", "idle", "late")
+            )
+            idle.append(b"first of all")
+            # More blocks than a message of a stream may have.
+            for _ in range(100):
+                both.append(b"before")
+            point = both.append_time_us
+            both.append(b"after")
+            other = both.append_time_us
+            late.append(b"last of all")
+        config = configured(tmp_path, old)
+        assert program("archive", "run", "-c", config, "--once").returncode == 0
+    times = {"begins": idle.append_time_us - 1, "ends": late.append_time_us + 1}
+    with cluster(tmp_path / "new") as new:
+        config = configured(tmp_path, new)
+        restore = ("archive", "restore-all", "-c", config, "-o", "json")
+        for says, time_us in times.items():
+            done = program(*restore, "--to", seconds(time_us))
+            assert done.returncode == exit_codes.USAGE
+            assert f"the archive {says} at LSN 1, appended at" in done.stderr
+        done = program(*restore, "--to", seconds(point), "--check")
+        assert rows_of(done)["both"]["state"] == "can be restored"
+        for said in ("restored", "was restored"):
+            done = program(*restore, "--to", seconds(point))
+            assert done.returncode == exit_codes.OK, done.stderr
+            found = rows_of(done)
+            assert (found["both"]["state"], found["both"]["end_lsn"]) == (said, 101)
+            assert found["both"]["last_append_us"] == point
+            assert found["idle"]["state"] == f"{said}, to its archived end"
+            assert found["late"]["state"] == "not written yet"
+        for words in ((), ("--to", seconds(other))):
+            done = program(*restore, *words)
+            assert done.returncode == exit_codes.USAGE, done.stdout
+            assert "was begun up to LSN 100, and ends at LSN 101 now" in done.stderr
+        with SyncLogClient(new.endpoints()) as client:
+            logs = {one.name: one.shard_id for one in client.hakeeper.list_shards()}
+            assert "late" not in logs
+            assert client.shard(logs["both"]).read(1).next_lsn == 101

@@ -1,18 +1,14 @@
 """`make life`: the life of a cluster, with its logs under load.
 
-The last line printed is ``life: all checks hold`` (exit code 0), or ``life failed:`` with the
-reason (exit code 1). After a failure the files of the run, with every store's log, are kept.
+It ends as every story does (`tests.stories`): ``life: all checks hold``, or ``life failed:``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shutil
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +18,7 @@ from tests.life import hosts
 from tests.life.load import Load
 from tests.life.story import LONG, SHORT, Story
 from tests.local_stores import kill_stores
+from tests.stories import keep_bytecode, played
 
 
 def main() -> int:
@@ -41,28 +38,13 @@ def main() -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     size = SHORT if arguments.short else LONG
     story = Story(directory, size, console.print, hosts=arguments.namespaces)
-    try:
-        load = asyncio.run(story.run())
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the story failed
-        traceback.print_exc()
-        print(f"files of this run: {directory}")
-        print(f"life failed: {error}")
-        return 1
-    finally:
-        kill_stores(story.cluster)
-    console.print(table_of(load))
-    if arguments.dir is None:
-        shutil.rmtree(directory)
-    print("life: all checks hold")
-    return 0
-
-
-def keep_bytecode(directory: Path) -> None:
-    """Let the processes of the story keep what Python compiles, also where the environment forbids
-    that: an installed program is compiled once, not at each of a hundred starts.
-    """
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
+    return played(
+        "life",
+        directory,
+        lambda: console.print(table_of(asyncio.run(story.run()))),
+        lambda: kill_stores(story.cluster),
+        keep=arguments.dir is not None,
+    )
 
 
 def table_of(load: Load) -> Table:

@@ -29,8 +29,10 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import ADMIN, LocalCluster
+from tests.cluster_state import whole
 from tests.life.hosts import HostedCluster, Network
 from tests.life.load import Load, Phase
+from tests.stories import Teller
 
 ZONES = ("z1", "z2", "z3")
 STORE_TIMEOUT_S = 5.0
@@ -88,8 +90,7 @@ class Story:
     ) -> None:
         """`hosts`: whether each store has a host of its own; only after `hosts.enter`."""
         self.size = size
-        self.say = say
-        self.began_s = time.monotonic()
+        self.tell = Teller(say).tell
         self.cluster = (HostedCluster if hosts else LocalCluster).create(
             directory / "cluster",
             stores=6,
@@ -354,10 +355,6 @@ class Story:
         self.tell(name)
         return self.load.begin(name)
 
-    def tell(self, text: str) -> None:
-        """Say it with the time since the beginning."""
-        self.say(f"{time.monotonic() - self.began_s:5.0f} s  {text}")
-
     async def ctl(self, *arguments: str) -> None:
         """`logctl`, as a person runs it. Raises LifeFailed when it fails."""
         process = await asyncio.create_subprocess_exec(
@@ -406,20 +403,6 @@ class Story:
             last = missing
             await asyncio.sleep(POLL_S)
         raise LifeFailed(f"{what}: not after {STEP_TIMEOUT_S:.0f} s: {missing}")
-
-
-def whole(state: State, without: list[str] | None = None) -> str:
-    """What keeps a log from having all its voters on living stores; none of them on `without`."""
-    expired = {store.store_id for store in state.stores if store.expired} | set(without or ())
-    for shard in state.shards:
-        voters = [one for one in shard.replicas if one.role == "voter"]
-        bad = [one for one in voters if not one.reported or one.store_id in expired]
-        if bad or len(voters) != shard.wanted_replicas or not shard.leader_store:
-            stores = sorted(one.store_id for one in voters)
-            return f"shard {shard.shard_id} has voters on {stores}, leader {shard.leader_store!r}"
-    if state.operators:
-        return f"operator {state.operators[0].kind} of shard {state.operators[0].shard_id}"
-    return ""
 
 
 def living(state: State) -> list[hakeeper_pb2.StoreInfo]:

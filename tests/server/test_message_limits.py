@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from logservice_client.bounds import GRPC_MESSAGE_BYTES_MAX as CLIENTS_MESSAGE_BYTES_MAX
 from logservice_wire.errors import InvalidArgument, TooLarge
-from logservice_wire.rpcs import APPEND, APPEND_STREAM, RPCS
+from logservice_wire.rpcs import APPEND, APPEND_STREAM, RESTORE_BLOCKS, RPCS
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
@@ -45,6 +45,19 @@ def test_blocks_of_a_message_are_counted() -> None:
     refused(parser(STREAM)(most + b"\x12\x00"), TooLarge)
 
 
+def test_a_restore_brings_as_many_blocks_as_it_may() -> None:
+    """RESTORE_MESSAGE_FIELDS_MAX. It was counted as a stream is, and no log of more than 62 blocks
+    could be restored through a store's client port.
+    """
+    message = log_pb2.RestoreBlocksRequest(shard_id=1, lineage=b"1" * 16, first_lsn=1)
+    for _ in range(bounds.RESTORE_CALL_ITEMS_MAX):
+        message.blocks.add(gap=1, record_count=1)
+    parse = parser(log_pb2.RestoreBlocksRequest)
+    assert parse(message.SerializeToString()) == message
+    message.blocks.add(gap=1, record_count=1)
+    refused(parse(message.SerializeToString()), TooLarge)
+
+
 def test_empty_messages_by_the_million_cost_nothing() -> None:
     """4 MiB of empty sub-messages are parsed in a process of its own, because its memory is
     measured.
@@ -68,7 +81,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.parametrize(
     "message",
-    [rpc.request for rpc in RPCS.values() if rpc not in (APPEND, APPEND_STREAM)],
+    [rpc.request for rpc in RPCS.values() if rpc not in (APPEND, APPEND_STREAM, RESTORE_BLOCKS)],
 )
 def test_requests_without_blocks_are_small(message: Any) -> None:
     parse = parser(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,15 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.moment import moment_us
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 
 if TYPE_CHECKING:
+    from logservice_wire.v1 import log_pb2
+
+    from logservice.archive.folder import Files
     from logservice.archive.restore_plan import Plan
+    from logservice.archive.sealing import Keys
 
 _MIB = 1 << 20
 
@@ -29,6 +35,12 @@ _config = click.option(
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     help="The archive's TOML file; its section cluster names the cluster to restore into.",
+)
+_point = click.option(
+    "--to",
+    "point",
+    help="Up to a time, as the log's append times say it: ISO 8601 (UTC, unless it names a zone) "
+    "or seconds since 1970.",
 )
 _rate = click.option(
     "--mib-per-s",
@@ -44,10 +56,9 @@ _rate = click.option(
 @click.argument("log")
 @click.option("--as", "name", default="", help="Name of the restored log; else that of LOG.")
 @click.option("--id", "shard_id", type=click.IntRange(1), help="Its id; else a new one.")
-@click.option(
-    "--from", "from_lsn", type=click.IntRange(1), help="First LSN; else the first there is."
-)
-@click.option("--to", "to_lsn", type=click.IntRange(1), help="Last LSN; else the last there is.")
+@click.option("--from-lsn", type=click.IntRange(1), help="First LSN; else the first there is.")
+@click.option("--to-lsn", type=click.IntRange(1), help="Last LSN; else the last there is.")
+@_point
 @click.option(
     "--timestamps-above",
     type=click.IntRange(0),
@@ -66,6 +77,7 @@ def restore(
     shard_id: int | None,
     from_lsn: int | None,
     to_lsn: int | None,
+    point: str | None,
     timestamps_above: int | None,
     mib_per_s: float,
     check: bool,
@@ -80,32 +92,19 @@ def restore(
     """
     need_pyarrow()
     from logservice.archive import restore_target as targets
-    from logservice.archive.restore_plan import find, make_plan
+    from logservice.archive.restore_plan import find
     from logservice.archive.restoring import Restorer
     from logservice.archive.settings import files_of, keys_of, load
 
+    if point is not None and to_lsn is not None:
+        raise click.UsageError("--to and --to-lsn both say where it ends")
+    point_us = None if point is None else moment_us(point)
     settings = load(config_path)
     files = files_of(settings)
     read_keys = keys_of(settings)
     keys = None if read_keys is None else read_keys()
     source, named = find(files, log)
-
-    def planned(target: targets.Target | None) -> Plan:
-        begun = None if target is None else target.restoring
-        plan = make_plan(
-            files,
-            source,
-            keys,
-            from_lsn=begun.base_lsn if begun and from_lsn is None else from_lsn,
-            end_lsn=_end(begun.end_lsn if begun else None, to_lsn),
-            timestamps_above=timestamps_above,
-            progress=lambda row: say(
-                f"checked LSNs {row.first_lsn} to {row.end_lsn - 1}", err=True
-            ),
-        )
-        if begun and begun.digest != plan.digest:
-            raise InvalidArgument("another restore has begun in the log", field="log")
-        return plan
+    wanted_range = _Range(from_lsn, to_lsn, point_us, timestamps_above)
 
     async def work() -> dict[str, object]:
         async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
@@ -116,7 +115,8 @@ def restore(
                     raise InvalidArgument("there is no such log", field="log")
                 await targets.give_up(client, target)
                 return {"given_up": target.shard_id, "name": wanted}
-            plan = await asyncio.to_thread(planned, target)
+            begun = None if target is None else target.restoring
+            plan = await asyncio.to_thread(_planned, files, source, keys, wanted_range, begun)
             shown = _described(plan, wanted)
             if check:
                 return {"shard": None if target is None else target.shard_id, **shown}
@@ -138,23 +138,32 @@ def restore(
 
 @click.command("restore-all")
 @_config
+@_point
 @_rate
 @click.option("--grants", is_flag=True, help="Give the archived grants, too.")
 @click.option(
     "--check", is_flag=True, help="Check the archive, say what would be done, do nothing."
 )
 @output_option
-def restore_all(config_path: Path, mib_per_s: float, grants: bool, check: bool, form: str) -> int:
+def restore_all(
+    config_path: Path,
+    point: str | None,
+    mib_per_s: float,
+    grants: bool,
+    check: bool,
+    form: str,
+) -> int:
     """Restore all logs into an empty cluster.
 
-    They come with their ids, names, policies and labels, and the cluster gets its settings.
-    Exit code 1 when a log could not be restored. Start the command again when it was ended: it goes
-    on.
+    They come with their ids, names, policies and labels, and the cluster gets its settings. With
+    --to each log ends where it stood at that time. Exit code 1 when a log could not be restored.
+    Start the command again when it was ended: it goes on.
     """
     need_pyarrow()
     from logservice.archive.restore_all import RestoreAll
     from logservice.archive.settings import files_of, keys_of, load
 
+    point_us = None if point is None else moment_us(point)
     settings = load(config_path)
     files = files_of(settings)
     read_keys = keys_of(settings)
@@ -166,6 +175,7 @@ def restore_all(config_path: Path, mib_per_s: float, grants: bool, check: bool, 
                 client,
                 files,
                 keys,
+                point_us=point_us,
                 bytes_per_s=round(mib_per_s * _MIB),
                 progress=lambda line: say(line, err=True),
             )
@@ -178,6 +188,7 @@ def restore_all(config_path: Path, mib_per_s: float, grants: bool, check: bool, 
                     "first_lsn": one.first_lsn,
                     "end_lsn": one.end_lsn,
                     "records": one.records,
+                    "last_append_us": one.last_append_us,
                     "problem": one.problem,
                 }
                 for one in found
@@ -188,8 +199,41 @@ def restore_all(config_path: Path, mib_per_s: float, grants: bool, check: bool, 
     return exit_codes.NEGATIVE if any(row["problem"] for row in rows) else exit_codes.OK
 
 
-def _end(begun: int | None, to_lsn: int | None) -> int | None:
-    return begun if to_lsn is None else to_lsn + 1
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What was said on the command line of what is restored; None: nothing."""
+
+    from_lsn: int | None
+    to_lsn: int | None
+    point_us: int | None
+    timestamps_above: int | None
+
+
+def _planned(
+    files: Files, source: int, keys: Keys | None, wanted: _Range, begun: log_pb2.Restoring | None
+) -> Plan:
+    """The plan; what was not said is as it was begun. Raises InvalidArgument for another one."""
+    from logservice.archive.restore_plan import make_plan
+
+    end_lsn = None if wanted.to_lsn is None else wanted.to_lsn + 1
+    if begun and end_lsn is None and wanted.point_us is None:
+        end_lsn = begun.end_lsn
+    plan = make_plan(
+        files,
+        source,
+        keys,
+        from_lsn=begun.base_lsn if begun and wanted.from_lsn is None else wanted.from_lsn,
+        end_lsn=end_lsn,
+        point_us=wanted.point_us,
+        timestamps_above=wanted.timestamps_above,
+        progress=lambda row: say(f"checked LSNs {row.first_lsn} to {row.end_lsn - 1}", err=True),
+    )
+    if begun and begun.digest != plan.digest:
+        raise InvalidArgument(
+            f"another restore has begun in the log: LSNs {begun.base_lsn} to {begun.end_lsn - 1}",
+            field="log",
+        )
+    return plan
 
 
 def _progress(plan: Plan, lsn: int) -> str:
@@ -208,5 +252,6 @@ def _described(plan: Plan, name: str) -> dict[str, object]:
         "value_bytes": plan.value_bytes,
         "writer_epoch": plan.writer_epoch,
         "append_times": plan.timed,
+        "last_append_us": plan.last_time_us or None,
         "digest": digest_text(plan.digest),
     }

@@ -54,12 +54,15 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logservice archive status": ("logservice archive status -c archive.toml --live",),
     "logservice archive restore": (
         "logservice archive restore -c archive.toml shop-orders --check",
-        "logservice archive restore -c archive.toml shop-orders --as shop-orders-2 --to 4711",
+        "logservice archive restore -c archive.toml shop-orders --as shop-orders-2 --to-lsn 4711",
+        "logservice archive restore -c archive.toml shop-orders --as shop-orders-2 "
+        "--to 2026-11-25T16:40:00Z",
         "logservice archive restore -c archive.toml shop-orders --as shop-orders-2 --give-up",
     ),
     "logservice archive restore-all": (
         "logservice archive restore-all -c archive.toml --check",
         "logservice archive restore-all -c archive.toml --grants -o json",
+        "logservice archive restore-all -c archive.toml --to 2026-11-25T16:40:00Z",
     ),
     "logservice archive verify": (
         "logservice archive verify -c archive.toml",

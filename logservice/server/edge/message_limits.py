@@ -12,18 +12,25 @@ Lists deeper inside a message that carries blocks are refused when the store sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
+from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 
 _BLOCK: Final = "block"
 """The name of the field of every message that has a block; other bytes are short."""
+
+_FIELDS_MAX: Final[Mapping[str, int]] = {
+    log_pb2.AppendStreamRequest.DESCRIPTOR.full_name: bounds.STREAM_MESSAGE_FIELDS_MAX,
+    log_pb2.RestoreBlocksRequest.DESCRIPTOR.full_name: bounds.RESTORE_MESSAGE_FIELDS_MAX,
+}
+"""Fields that a client of ours writes into each message that has a list of blocks."""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -48,7 +55,9 @@ def checked_parser(message: Descriptor, parse: Callable[[bytes], Any]) -> Callab
         return _small(parse)
     if any(_has_list(field.message_type) for field in message.fields if field.message_type):
         raise InvalidArgument(f"{message.full_name} has lists inside of lists", field="proto")
-    return _counted(parse) if _has_list(message) else _parsed(parse)
+    if not _has_list(message):
+        return _parsed(parse)
+    return _counted(parse, _FIELDS_MAX.get(message.full_name, bounds.STREAM_MESSAGE_FIELDS_MAX))
 
 
 def measured(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -114,16 +123,16 @@ def _small(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return bounded
 
 
-def _counted(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _counted(parse: Callable[[bytes], Any], limit: int) -> Callable[[bytes], Any]:
     inner = _parsed(parse)
 
     def counted(data: bytes) -> Any:
         try:
-            count = field_count(data, bounds.STREAM_MESSAGE_FIELDS_MAX)
+            count = field_count(data, limit)
         except ValueError:
             return Refused(InvalidArgument("the request cannot be parsed", field="request"))
-        if count > bounds.STREAM_MESSAGE_FIELDS_MAX:
-            return _too_large("blocks of a message", bounds.STREAM_MESSAGE_FIELDS_MAX, count)
+        if count > limit:
+            return _too_large("fields of a message", limit, count)
         return inner(data)
 
     return counted
