@@ -28,8 +28,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logservice_client.tls import TlsFiles
-from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
-from logservice_wire.rpcs import ADMIT_STORE, CONNECT
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    ShardClosed,
+    ShardDeleted,
+    ShardNotFound,
+    ShardRestoring,
+)
+from logservice_wire.rpcs import ADMIT_STORE, CONNECT, GET_CLUSTER_STATE
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import config as store_config
@@ -276,7 +284,9 @@ class LocalCluster:
         return StoreProcess(store_id, self.directory / store_id)
 
     def wait_ready(self, timeout_s: float = 60.0, shard: int = 1) -> None:
-        """Wait until `shard` accepts appends through any store.
+        """Wait until `shard` accepts appends through any store. When HAKeeper, running, has no such
+        log, or the log was closed or deleted, or is being restored, that is ready, too: there is
+        nothing to wait for.
 
         Raises ClusterFailed when a store process ended, or when the time is up.
         """
@@ -386,6 +396,20 @@ def _accepts(address: str, shard: int, tls: TlsFiles | None) -> bool:
     request = log_pb2.ConnectRequest(shard_id=shard)
     try:
         call_store(address, CONNECT, request, _PROBE_TIMEOUT_S, tls)
+    except (ShardClosed, ShardDeleted, ShardRestoring):
+        return True
+    except ShardNotFound:
+        return _lacks(address, shard, tls)
     except LogServiceError:
         return False
     return True
+
+
+def _lacks(address: str, shard: int, tls: TlsFiles | None) -> bool:
+    """Whether HAKeeper runs, and has no such log."""
+    request = hakeeper_pb2.GetClusterStateRequest()
+    try:
+        state = call_leader(address, GET_CLUSTER_STATE, request, _PROBE_TIMEOUT_S, tls)
+    except LogServiceError:
+        return False
+    return state.state == "running" and all(one.shard_id != shard for one in state.shards)
