@@ -298,6 +298,13 @@ def test_cluster_status(service: Program, cluster: LocalCluster) -> None:
     assert all(row["running"] for row in rows)
 
 
+def behind(ctl: Program) -> dict[str, int]:
+    """By how many entries which store is behind in shard 1, as its leader's store says."""
+    shown = ctl.json("shard", "show", 1)
+    assert isinstance(shown, dict)
+    return shown["behind_entries"] or {}
+
+
 def test_kill_start_stop(service: Program, ctl: Program, cluster: LocalCluster) -> None:
     where = ["--dir", cluster.directory]
     ctl("append", 1, "before")
@@ -305,8 +312,15 @@ def test_kill_start_stop(service: Program, ctl: Program, cluster: LocalCluster) 
     assert service("cluster", "kill", *where, "store-2").code == exit_codes.USAGE
     assert service("cluster", "status", *where).code == exit_codes.NEGATIVE
     assert ctl("append", 1, "during").code == 0
+    wait_until(lambda: "store-2" in behind(ctl))
+    shown = ctl.json("shard", "show", 1)
+    assert isinstance(shown, dict)
+    assert list(shown["behind_entries"]) == list(shown["behind_bytes"]) == ["store-2"]
+    assert shown["behind_bytes"]["store-2"] >= len("during")
+    assert shown["behind_to_go_s"] == {"store-2": None}, "it does not come nearer"
     assert service("cluster", "start", *where, "store-2").code == 0
     wait_until(lambda: ctl("store", cluster.stores["store-2"].client).code == 0)
+    wait_until(lambda: behind(ctl) == {})
     assert service("cluster", "stop", *where, "store-3").code == 0
     assert "stopped" in cluster.process("store-3").last_lines(3)
     assert ctl("append", 1, "after").code == 0

@@ -7,11 +7,29 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetStoreStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("shard_id",)
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+
+class FollowerProgress(_message.Message):
+    __slots__ = ("replica_id", "store_id", "lag_entries", "lag_bytes", "to_go_s", "active")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TO_GO_S_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    replica_id: int
+    store_id: str
+    lag_entries: int
+    lag_bytes: int
+    to_go_s: float
+    active: bool
+    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., lag_entries: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., to_go_s: _Optional[float] = ..., active: bool = ...) -> None: ...
 
 class StoreReplica(_message.Message):
-    __slots__ = ("shard_id", "replica_id", "role", "term", "leader_replica", "committed_index", "applied_index", "first_index", "last_index", "first_lsn", "applied_lsn", "truncated_lsn", "exported_snapshots", "membership_epoch", "incarnation", "halted")
+    __slots__ = ("shard_id", "replica_id", "role", "term", "leader_replica", "committed_index", "applied_index", "first_index", "last_index", "first_lsn", "applied_lsn", "truncated_lsn", "exported_snapshots", "membership_epoch", "incarnation", "halted", "followers")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +46,7 @@ class StoreReplica(_message.Message):
     MEMBERSHIP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HALTED_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     replica_id: int
     role: str
@@ -44,7 +63,8 @@ class StoreReplica(_message.Message):
     membership_epoch: int
     incarnation: int
     halted: str
-    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_replica: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., first_index: _Optional[int] = ..., last_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., exported_snapshots: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., halted: _Optional[str] = ...) -> None: ...
+    followers: _containers.RepeatedCompositeFieldContainer[FollowerProgress]
+    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_replica: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., first_index: _Optional[int] = ..., last_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., exported_snapshots: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., halted: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerProgress, _Mapping]]] = ...) -> None: ...
 
 class StoreDirectory(_message.Message):
     __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full")

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 import click
 from logservice_client import LogClient
 from logservice_wire.errors import LogServiceError
-from logservice_wire.v1 import hakeeper_pb2
+from logservice_wire.rpcs import GET_STORE_STATUS
+from logservice_wire.v1 import admin_pb2, hakeeper_pb2
 
 from logservice import bounds
 from logservice.cli.ctl import shard_adoption, shard_replicas
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 
 _shard = shard_argument("shard_id")
 _STATES = ("creating", "open", "closed", "deleting")
+_BEHIND = ("behind_entries", "behind_bytes", "behind_to_go_s")
 
 
 def _labels(
@@ -208,6 +211,9 @@ def list_shards(
 def show(session: Session, shard_id: int, form: str) -> None:
     """Show what is wanted of SHARD, and what is.
 
+    "Behind" is what each store has not written yet that the leader has, and how many seconds that
+    takes as it goes now; the leader's store says it.
+
     While HAKeeper is silent a store says what it knows: name, state and replicas. Standard error
     says so, and how old that is.
     """
@@ -228,7 +234,7 @@ def show(session: Session, shard_id: int, form: str) -> None:
             f"as a store knew it {age_s:.0f} s ago" if found.directory_index else "it may be old"
         )
         say(f"HAKeeper does not answer; {known}", err=True)
-    described = _described(found)
+    described = {**_described(found), **_behind(session, found)}
     if found.directory_index:
         described = {name: described[name] for name in _IN_A_COPY}
     show_fields(form, described)
@@ -338,6 +344,24 @@ def delete(
 
 _IN_A_COPY = ("shard", "name", "state", "wanted_replicas", "replicas")
 """What a store's copy of the directory has of a log."""
+
+
+def _behind(session: Session, found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
+    """How far each replica is behind the leader, as the leader's store says; None: it cannot."""
+    if found.directory_index or not found.leader_address:
+        return dict.fromkeys(_BEHIND)
+    request = admin_pb2.GetStoreStatusRequest(shard_id=found.shard_id)
+    try:
+        status = call_store(
+            found.leader_address, GET_STORE_STATUS, request, session.timeout_s / 2, session.tls
+        )
+    except LogServiceError:
+        return dict.fromkeys(_BEHIND)
+    late = [one for each in status.replicas for one in each.followers if one.lag_entries]
+    entries = {one.store_id: one.lag_entries for one in late}
+    size = {one.store_id: one.lag_bytes for one in late}
+    to_go = {one.store_id: round(one.to_go_s, 1) if one.to_go_s >= 0 else None for one in late}
+    return dict(zip(_BEHIND, (entries, size, to_go), strict=True))
 
 
 def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:

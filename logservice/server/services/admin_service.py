@@ -47,10 +47,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetStoreStatus(
         self, request: admin_pb2.GetStoreStatusRequest, context: Context
     ) -> admin_pb2.StoreStatus:
-        """Identity, log storage, data directories and every replica here; role "halted" for those
-        that do not run.
+        """Identity, log storage, data directories and every replica here, or only the one that is
+        asked for; role "halted" for those that do not run.
         """
         status = self._status()
+        only = ShardId(request.shard_id) if request.HasField("shard_id") else None
         figures = status.logdb
         return admin_pb2.StoreStatus(
             store_id=status.store,
@@ -64,7 +65,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             bytes_written=int(figures.get("bytes_written", 0)),
             durable_write_p50_us=int(figures.get("durable_write_p50_us", 0)),
             durable_write_p99_us=int(figures.get("durable_write_p99_us", 0)),
-            replicas=[_replica(replica) for replica in status.replicas],
+            replicas=[
+                _replica(replica) for replica in status.replicas if only in (None, replica.shard)
+            ],
             truncation_counts=status.truncation,
             directories=[_directory(status, directory) for directory in status.directories],
         )
@@ -114,6 +117,10 @@ def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:
         replica_id=replica.replica,
         leader_replica=replica.leader,
         exported_snapshots=replica.exports,
+        followers=[
+            copied(admin_pb2.FollowerProgress, one, replica_id=one.replica, store_id=one.store)
+            for one in replica.followers
+        ],
     )
 
 
