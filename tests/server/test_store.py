@@ -158,11 +158,11 @@ async def test_store_status_and_cluster_report(client: Client) -> None:
     assert own.segment_bytes > 0
     mine = next(item for item in own.replicas if item.shard_id == 1)
     assert (mine.role, mine.first_lsn) == ("leader", 1)
-    one = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest(shard_id=1))
+    one = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest(only_shard=1))
     assert [item.shard_id for item in one.replicas] == [1]
-    hakeeper = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest(shard_id=0))
+    hakeeper = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest(only_shard=0))
     assert [item.shard_id for item in hakeeper.replicas] == [0], "0 is a shard, not all of them"
-    none = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest(shard_id=1 << 63))
+    none = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest(only_shard=1 << 63))
     assert not none.replicas
     report = await client.admin.GetClusterReport(admin_pb2.GetClusterReportRequest())
     found = json.loads(report.json)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elogservice_wire/v1/admin.proto\x12\rlogservice.v1\";\n\x15GetStoreStatusRequest\x12\x15\n\x08shard_id\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_shard_id\"\x81\x01\n\x10\x46ollowerProgress\x12\x12\n\nreplica_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x13\n\x0blag_entries\x18\x03 \x01(\x04\x12\x11\n\tlag_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07to_go_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\"\x8f\x03\n\x0cStoreReplica\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x12\n\nreplica_id\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x16\n\x0eleader_replica\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_index\x18\x06 \x01(\x04\x12\x15\n\rapplied_index\x18\x07 \x01(\x04\x12\x13\n\x0b\x66irst_index\x18\x08 \x01(\x04\x12\x12\n\nlast_index\x18\t \x01(\x04\x12\x11\n\tfirst_lsn\x18\n \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x0b \x01(\x04\x12\x15\n\rtruncated_lsn\x18\x0c \x01(\x04\x12\x1a\n\x12\x65xported_snapshots\x18\r \x01(\r\x12\x18\n\x10membership_epoch\x18\x0e \x01(\x04\x12\x13\n\x0bincarnation\x18\x0f \x01(\x04\x12\x0e\n\x06halted\x18\x10 \x01(\t\x12\x32\n\tfollowers\x18\x11 \x03(\x0b\x32\x1f.logservice.v1.FollowerProgress\"\x8b\x01\n\x0eStoreDirectory\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\t\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\"\xf8\x03\n\x0bStoreStatus\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x11\n\tuptime_ms\x18\x05 \x01(\x04\x12\x15\n\rsegment_bytes\x18\x06 \x01(\x04\x12\x15\n\rsegment_files\x18\x07 \x01(\r\x12\x16\n\x0e\x64urable_writes\x18\x08 \x01(\x04\x12\x17\n\x0f\x65ntries_written\x18\t \x01(\x04\x12\x15\n\rbytes_written\x18\n \x01(\x04\x12\x1c\n\x14\x64urable_write_p50_us\x18\x0b \x01(\r\x12\x1c\n\x14\x64urable_write_p99_us\x18\x0c \x01(\r\x12-\n\x08replicas\x18\r \x03(\x0b\x32\x1b.logservice.v1.StoreReplica\x12K\n\x11truncation_counts\x18\x0e \x03(\x0b\x32\x30.logservice.v1.StoreStatus.TruncationCountsEntry\x12\x32\n\x0b\x64irectories\x18\x0f \x03(\x0b\x32\x1d.logservice.v1.StoreDirectory\x1a\x37\n\x15TruncationCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01J\x04\x08\x03\x10\x04\"+\n\x17GetClusterReportRequest\x12\x10\n\x08made_now\x18\x01 \x01(\x08\"\x1d\n\rClusterReport\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"H\n\x14GetTruncationRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x04\x12\r\n\x05limit\x18\x02 \x01(\r\x12\r\n\x05stuck\x18\x03 \x01(\x08\"\xc7\x03\n\x12TruncationStanding\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x12\n\nreplica_id\x18\x02 \x01(\x04\x12\x15\n\rtruncated_lsn\x18\x03 \x01(\x04\x12\x15\n\rrequested_lsn\x18\x04 \x01(\x04\x12\x11\n\thold_name\x18\x05 \x01(\t\x12\x12\n\nhold_owner\x18\x06 \x01(\t\x12\x10\n\x08hold_lsn\x18\x07 \x01(\x04\x12\x17\n\x0finstalled_index\x18\x08 \x01(\x04\x12\x15\n\rinstalled_lsn\x18\t \x01(\x04\x12\x0f\n\x07\x65xports\x18\n \x01(\r\x12\x1b\n\x13newest_export_index\x18\x0b \x01(\x04\x12\x14\n\x0c\x65xport_bytes\x18\x0c \x01(\x04\x12\x16\n\x0eretained_bytes\x18\r \x01(\x04\x12\x19\n\x11truncatable_bytes\x18\x0e \x01(\x04\x12\x13\n\x0b\x66reed_bytes\x18\x0f \x01(\x04\x12\x10\n\x08\x64\x65\x63ision\x18\x10 \x01(\t\x12\x17\n\x0f\x65xport_decision\x18\x11 \x01(\t\x12\r\n\x05\x65rror\x18\x12 \x01(\t\x12\x16\n\x0e\x64\x65\x63ided_ms_ago\x18\x13 \x01(\x04\x12\x16\n\x0evisits_stalled\x18\x14 \x01(\r\"r\n\x15GetTruncationResponse\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x33\n\x08replicas\x18\x02 \x03(\x0b\x32!.logservice.v1.TruncationStanding\x12\x12\n\nnext_shard\x18\x03 \x01(\x04\";\n\x15TransferLeaderRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\".\n\x16TransferLeaderResponse\x12\x14\n\x0cleader_store\x18\x01 \x01(\t2\xf0\x02\n\x05\x41\x64min\x12R\n\x0eGetStoreStatus\x12$.logservice.v1.GetStoreStatusRequest\x1a\x1a.logservice.v1.StoreStatus\x12X\n\x10GetClusterReport\x12&.logservice.v1.GetClusterReportRequest\x1a\x1c.logservice.v1.ClusterReport\x12Z\n\rGetTruncation\x12#.logservice.v1.GetTruncationRequest\x1a$.logservice.v1.GetTruncationResponse\x12]\n\x0eTransferLeader\x12$.logservice.v1.TransferLeaderRequest\x1a%.logservice.v1.TransferLeaderResponseB*Z(logservice.internal/wire/v1;logservicev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elogservice_wire/v1/admin.proto\x12\rlogservice.v1\"?\n\x15GetStoreStatusRequest\x12\x17\n\nonly_shard\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_only_shard\"\x81\x01\n\x10\x46ollowerProgress\x12\x12\n\nreplica_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x13\n\x0blag_entries\x18\x03 \x01(\x04\x12\x11\n\tlag_bytes\x18\x04 \x01(\x04\x12\x0f\n\x07to_go_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\"\x8f\x03\n\x0cStoreReplica\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x12\n\nreplica_id\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x16\n\x0eleader_replica\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_index\x18\x06 \x01(\x04\x12\x15\n\rapplied_index\x18\x07 \x01(\x04\x12\x13\n\x0b\x66irst_index\x18\x08 \x01(\x04\x12\x12\n\nlast_index\x18\t \x01(\x04\x12\x11\n\tfirst_lsn\x18\n \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x0b \x01(\x04\x12\x15\n\rtruncated_lsn\x18\x0c \x01(\x04\x12\x1a\n\x12\x65xported_snapshots\x18\r \x01(\r\x12\x18\n\x10membership_epoch\x18\x0e \x01(\x04\x12\x13\n\x0bincarnation\x18\x0f \x01(\x04\x12\x0e\n\x06halted\x18\x10 \x01(\t\x12\x32\n\tfollowers\x18\x11 \x03(\x0b\x32\x1f.logservice.v1.FollowerProgress\"\x8b\x01\n\x0eStoreDirectory\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\t\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\"\xf8\x03\n\x0bStoreStatus\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x11\n\tuptime_ms\x18\x05 \x01(\x04\x12\x15\n\rsegment_bytes\x18\x06 \x01(\x04\x12\x15\n\rsegment_files\x18\x07 \x01(\r\x12\x16\n\x0e\x64urable_writes\x18\x08 \x01(\x04\x12\x17\n\x0f\x65ntries_written\x18\t \x01(\x04\x12\x15\n\rbytes_written\x18\n \x01(\x04\x12\x1c\n\x14\x64urable_write_p50_us\x18\x0b \x01(\r\x12\x1c\n\x14\x64urable_write_p99_us\x18\x0c \x01(\r\x12-\n\x08replicas\x18\r \x03(\x0b\x32\x1b.logservice.v1.StoreReplica\x12K\n\x11truncation_counts\x18\x0e \x03(\x0b\x32\x30.logservice.v1.StoreStatus.TruncationCountsEntry\x12\x32\n\x0b\x64irectories\x18\x0f \x03(\x0b\x32\x1d.logservice.v1.StoreDirectory\x1a\x37\n\x15TruncationCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01J\x04\x08\x03\x10\x04\"+\n\x17GetClusterReportRequest\x12\x10\n\x08made_now\x18\x01 \x01(\x08\"\x1d\n\rClusterReport\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"H\n\x14GetTruncationRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x04\x12\r\n\x05limit\x18\x02 \x01(\r\x12\r\n\x05stuck\x18\x03 \x01(\x08\"\xc7\x03\n\x12TruncationStanding\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x12\n\nreplica_id\x18\x02 \x01(\x04\x12\x15\n\rtruncated_lsn\x18\x03 \x01(\x04\x12\x15\n\rrequested_lsn\x18\x04 \x01(\x04\x12\x11\n\thold_name\x18\x05 \x01(\t\x12\x12\n\nhold_owner\x18\x06 \x01(\t\x12\x10\n\x08hold_lsn\x18\x07 \x01(\x04\x12\x17\n\x0finstalled_index\x18\x08 \x01(\x04\x12\x15\n\rinstalled_lsn\x18\t \x01(\x04\x12\x0f\n\x07\x65xports\x18\n \x01(\r\x12\x1b\n\x13newest_export_index\x18\x0b \x01(\x04\x12\x14\n\x0c\x65xport_bytes\x18\x0c \x01(\x04\x12\x16\n\x0eretained_bytes\x18\r \x01(\x04\x12\x19\n\x11truncatable_bytes\x18\x0e \x01(\x04\x12\x13\n\x0b\x66reed_bytes\x18\x0f \x01(\x04\x12\x10\n\x08\x64\x65\x63ision\x18\x10 \x01(\t\x12\x17\n\x0f\x65xport_decision\x18\x11 \x01(\t\x12\r\n\x05\x65rror\x18\x12 \x01(\t\x12\x16\n\x0e\x64\x65\x63ided_ms_ago\x18\x13 \x01(\x04\x12\x16\n\x0evisits_stalled\x18\x14 \x01(\r\"r\n\x15GetTruncationResponse\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x33\n\x08replicas\x18\x02 \x03(\x0b\x32!.logservice.v1.TruncationStanding\x12\x12\n\nnext_shard\x18\x03 \x01(\x04\";\n\x15TransferLeaderRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\".\n\x16TransferLeaderResponse\x12\x14\n\x0cleader_store\x18\x01 \x01(\t2\xf0\x02\n\x05\x41\x64min\x12R\n\x0eGetStoreStatus\x12$.logservice.v1.GetStoreStatusRequest\x1a\x1a.logservice.v1.StoreStatus\x12X\n\x10GetClusterReport\x12&.logservice.v1.GetClusterReportRequest\x1a\x1c.logservice.v1.ClusterReport\x12Z\n\rGetTruncation\x12#.logservice.v1.GetTruncationRequest\x1a$.logservice.v1.GetTruncationResponse\x12]\n\x0eTransferLeader\x12$.logservice.v1.TransferLeaderRequest\x1a%.logservice.v1.TransferLeaderResponseB*Z(logservice.internal/wire/v1;logservicev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,31 +35,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._loaded_options = None
   _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_options = b'8\001'
   _globals['_GETSTORESTATUSREQUEST']._serialized_start=49
-  _globals['_GETSTORESTATUSREQUEST']._serialized_end=108
-  _globals['_FOLLOWERPROGRESS']._serialized_start=111
-  _globals['_FOLLOWERPROGRESS']._serialized_end=240
-  _globals['_STOREREPLICA']._serialized_start=243
-  _globals['_STOREREPLICA']._serialized_end=642
-  _globals['_STOREDIRECTORY']._serialized_start=645
-  _globals['_STOREDIRECTORY']._serialized_end=784
-  _globals['_STORESTATUS']._serialized_start=787
-  _globals['_STORESTATUS']._serialized_end=1291
-  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_start=1230
-  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_end=1285
-  _globals['_GETCLUSTERREPORTREQUEST']._serialized_start=1293
-  _globals['_GETCLUSTERREPORTREQUEST']._serialized_end=1336
-  _globals['_CLUSTERREPORT']._serialized_start=1338
-  _globals['_CLUSTERREPORT']._serialized_end=1367
-  _globals['_GETTRUNCATIONREQUEST']._serialized_start=1369
-  _globals['_GETTRUNCATIONREQUEST']._serialized_end=1441
-  _globals['_TRUNCATIONSTANDING']._serialized_start=1444
-  _globals['_TRUNCATIONSTANDING']._serialized_end=1899
-  _globals['_GETTRUNCATIONRESPONSE']._serialized_start=1901
-  _globals['_GETTRUNCATIONRESPONSE']._serialized_end=2015
-  _globals['_TRANSFERLEADERREQUEST']._serialized_start=2017
-  _globals['_TRANSFERLEADERREQUEST']._serialized_end=2076
-  _globals['_TRANSFERLEADERRESPONSE']._serialized_start=2078
-  _globals['_TRANSFERLEADERRESPONSE']._serialized_end=2124
-  _globals['_ADMIN']._serialized_start=2127
-  _globals['_ADMIN']._serialized_end=2495
+  _globals['_GETSTORESTATUSREQUEST']._serialized_end=112
+  _globals['_FOLLOWERPROGRESS']._serialized_start=115
+  _globals['_FOLLOWERPROGRESS']._serialized_end=244
+  _globals['_STOREREPLICA']._serialized_start=247
+  _globals['_STOREREPLICA']._serialized_end=646
+  _globals['_STOREDIRECTORY']._serialized_start=649
+  _globals['_STOREDIRECTORY']._serialized_end=788
+  _globals['_STORESTATUS']._serialized_start=791
+  _globals['_STORESTATUS']._serialized_end=1295
+  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_start=1234
+  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_end=1289
+  _globals['_GETCLUSTERREPORTREQUEST']._serialized_start=1297
+  _globals['_GETCLUSTERREPORTREQUEST']._serialized_end=1340
+  _globals['_CLUSTERREPORT']._serialized_start=1342
+  _globals['_CLUSTERREPORT']._serialized_end=1371
+  _globals['_GETTRUNCATIONREQUEST']._serialized_start=1373
+  _globals['_GETTRUNCATIONREQUEST']._serialized_end=1445
+  _globals['_TRUNCATIONSTANDING']._serialized_start=1448
+  _globals['_TRUNCATIONSTANDING']._serialized_end=1903
+  _globals['_GETTRUNCATIONRESPONSE']._serialized_start=1905
+  _globals['_GETTRUNCATIONRESPONSE']._serialized_end=2019
+  _globals['_TRANSFERLEADERREQUEST']._serialized_start=2021
+  _globals['_TRANSFERLEADERREQUEST']._serialized_end=2080
+  _globals['_TRANSFERLEADERRESPONSE']._serialized_start=2082
+  _globals['_TRANSFERLEADERRESPONSE']._serialized_end=2128
+  _globals['_ADMIN']._serialized_start=2131
+  _globals['_ADMIN']._serialized_end=2499
 # @@protoc_insertion_point(module_scope)

@@ -7,10 +7,10 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetStoreStatusRequest(_message.Message):
-    __slots__ = ("shard_id",)
-    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
-    shard_id: int
-    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+    __slots__ = ("only_shard",)
+    ONLY_SHARD_FIELD_NUMBER: _ClassVar[int]
+    only_shard: int
+    def __init__(self, only_shard: _Optional[int] = ...) -> None: ...
 
 class FollowerProgress(_message.Message):
     __slots__ = ("replica_id", "store_id", "lag_entries", "lag_bytes", "to_go_s", "active")

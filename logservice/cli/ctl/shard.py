@@ -350,7 +350,7 @@ def _behind(session: Session, found: hakeeper_pb2.ShardInfo) -> dict[str, object
     """How far each replica is behind the leader, as the leader's store says; None: it cannot."""
     if found.directory_index or not found.leader_address:
         return dict.fromkeys(_BEHIND)
-    request = admin_pb2.GetStoreStatusRequest(shard_id=found.shard_id)
+    request = admin_pb2.GetStoreStatusRequest(only_shard=found.shard_id)
     try:
         status = call_store(
             found.leader_address, GET_STORE_STATUS, request, session.timeout_s / 2, session.tls

@@ -51,7 +51,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         asked for; role "halted" for those that do not run.
         """
         status = self._status()
-        only = ShardId(request.shard_id) if request.HasField("shard_id") else None
+        only = ShardId(request.only_shard) if request.HasField("only_shard") else None
         figures = status.logdb
         return admin_pb2.StoreStatus(
             store_id=status.store,
