@@ -175,6 +175,42 @@ async def test_a_store_that_was_away_learns_who_runs_shard_0_from_the_one_member
     assert book.hakeeper.change_epoch == 9
 
 
+async def test_the_membership_is_asked_of_each_store_that_names_a_leader_nobody_knows() -> None:
+    """Found by the simulator: the first one that named the leader ran shard 0 no more and could not
+    say who does, so the member behind it, which named the same leader, was never asked.
+    """
+    cluster = Cluster()
+    known, newer = (
+        initial_membership(
+            [Member(ReplicaId(n), StoreId(name), Incarnation(n)) for n, name in enumerate(names, 1)]
+        )
+        for names in (("s3", "s2"), ("s1", "s2"))
+    )
+    state = cluster.shard0.rsm.state
+    state.shards[HAKEEPER_SHARD].membership = replace(newer, change_epoch=9).encode()
+
+    def gone(target: str, method: str) -> None:
+        if target == "s3" and method == PROPOSE.method:
+            raise NotLeader("no replica of shard 0 on this store", leader="s1")
+
+    cluster.network.failures = gone
+    cluster.hosts["s2"].elsewhere = "s1"
+    book = AddressBook([Copy(MemoryVfs(), "/away")], {})
+    book.update(
+        [DirectoryEntry(StoreId(name), f"{name}:1", f"{name}:50") for name in ("s1", "s2", "s3")],
+        known.encode(),
+    )
+    away = HAKeeperClient(FakeHost(cluster.network, "s4"), book)
+    assert await away.allocate_ids("k", 1, "", 2.0) == 1
+    assert cluster.network.requests == [
+        ("s3", PROPOSE.method),
+        ("s3", LOOKUP.method),
+        ("s2", PROPOSE.method),
+        ("s2", LOOKUP.method),
+        ("s1", PROPOSE.method),
+    ]
+
+
 @pytest.mark.parametrize("knows", ["the seed runs shard 0", "the seed runs it no more"])
 async def test_a_store_that_joins_is_told_the_way_by_a_seed(knows: str) -> None:
     """`make life` showed it: HAKeeper's leader was on no store that the new one's configuration

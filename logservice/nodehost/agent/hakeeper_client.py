@@ -430,12 +430,13 @@ class HAKeeperClient:
                         unknown = error
                     leader = error.metadata.get(LEADER, "")
                     if leader and leader not in hinted:
-                        hinted.add(leader)
                         if target:
                             self._follow(StoreId(leader), error.metadata.get(PEER_ADDRESS, ""))
                         if leader not in (self._host.identity.store_id, *self._believed()):
                             await self._learn_members(target, limit_s)
                         if leader in self._believed():
+                            # Not before: another store may know who runs shard 0 now.
+                            hinted.add(leader)
                             targets = [leader, *(one for one in targets if one != leader)]
                 else:
                     self._last_good = target
