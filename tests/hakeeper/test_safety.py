@@ -151,7 +151,11 @@ def check_and_judge(states: range, version: int) -> Counter[str]:
             if here.phase in (Phase.RUNNING, Phase.COMMANDS_RECEIVED):
                 kinds += judge(here)
             judge_operators(here, before)
-            assert not [flag for flag in here.flags if "refused" in flag], here.flags
+            refused = [flag for flag in here.flags if "refused" in flag]
+            if version > 1:
+                # Here some operators bring a learner that is a voter, which none does that began.
+                refused = [flag for flag in refused if not flag.endswith("is a voter")]
+            assert not refused, here.flags
             for _ in range(3):
                 check.run(twin)
             assert state.save(twin) == state.save(here), "the result depends on more than the state"
