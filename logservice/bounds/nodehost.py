@@ -53,6 +53,10 @@ READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of blocks in one Read answer; at least one block is returned whatever the limit. A store
 may be configured to less, not to more: GRPC_MESSAGE_BYTES_MAX counts on it."""
 
+QUERY_ENTRIES_MAX: Final = 1024
+"""Entries in one answer to a query by index. Even of empty entries that is a fraction of a
+millisecond of an event loop."""
+
 # --- snapshots and truncation ---------------------------------------------------------------------
 
 HOLD_LOOK_S: Final = 1.0

@@ -27,6 +27,7 @@ from logservice import versions
 from logservice.sim.config import (
     SimConfig,
     draw,
+    make_few_drives,
     make_loud,
     make_slow_catch_up,
     make_standing,
@@ -109,6 +110,12 @@ CATCH_UP_SHARE = 0.3
 HOLDERS_SHARE = 0.4
 """Of worlds of version 2 without a rogue those in which logs are held with a time to live."""
 
+FEW_DRIVES_SHARE = 0.3
+"""Of worlds of version 2 without a rogue those whose HAKeeper drives few operators in a pass."""
+
+FEW_DRIVES = (2, 3, 4)
+"""How many. Of two one is a first place, and one is in turn."""
+
 RESTORES_SHARE = 0.2
 """Of worlds of version 2 without a rogue those in which a log is restored."""
 
@@ -139,6 +146,8 @@ def world_of(
         config = make_rogue(config)
     config.restores = highest > versions.FIRST and not config.rogue and _may_restore(seed)
     config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
+    if highest > versions.FIRST and not config.rogue:
+        _limit_drives(config)
     if config.calm:
         if highest > versions.FIRST and not config.rogue:
             if OLDER_SHARE <= chance < OLDER_SHARE + IDLE_SHARE:
@@ -162,6 +171,12 @@ def world_of(
 
 def _may_hold(seed: int) -> bool:
     return random.Random(f"holders/{seed}").random() < HOLDERS_SHARE
+
+
+def _limit_drives(config: SimConfig) -> None:
+    chance = random.Random(f"drives/{config.seed}")
+    if chance.random() < FEW_DRIVES_SHARE:
+        make_few_drives(config, chance.choice(FEW_DRIVES))
 
 
 def _may_restore(seed: int) -> bool:

@@ -100,6 +100,9 @@ class SimConfig:
     holders: bool = False
     """Somebody holds each log with a time to live; see `clients.holder`."""
 
+    drives_per_pass: int = 0
+    """Operators that a pass of HAKeeper drives; 0: as in the product. See `lowered`."""
+
     restores: bool = False
     """There is one more log, which is restored; see `clients.restorer`."""
 
@@ -319,6 +322,11 @@ def make_slow_catch_up(config: SimConfig, bytes_per_s: int) -> None:
     """
     config.catch_up_bytes_per_s = bytes_per_s
     config.catch_up_turn_bytes, config.catch_up_behind_bytes = 1024, 2048
+
+
+def make_few_drives(config: SimConfig, most: int) -> None:
+    """Let a pass of HAKeeper drive so few operators that some have to wait in a small cluster."""
+    config.drives_per_pass = most
 
 
 def make_loud(config: SimConfig) -> None:

@@ -22,6 +22,7 @@ from logservice_wire.errors import Halted, LogServiceError
 from logservice import bounds, versions
 from logservice.checksum import crc32
 from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import Operator, State
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.nodehost.replica.replica import Replica
@@ -52,6 +53,7 @@ from logservice.sim.faults.zones import ZONES_FOR_A_RULE, Zones, crowded, label_
 from logservice.sim.history import Read, Run, check
 from logservice.sim.interfaces import Crash, Store
 from logservice.sim.loop import Process, SimLoop
+from logservice.sim.lowered import lowered
 from logservice.sim.net import SimNet, SimTransport
 from logservice.sim.oracle import Oracle
 from logservice.sim.rogue import Rogue
@@ -175,7 +177,8 @@ class World:
         try:
             main = loop.spawn(loop.world, self._main())
             main.add_done_callback(lambda _: loop.stop())
-            loop.run_forever()
+            with lowered(self.config):
+                loop.run_forever()
             if main.done() and not main.cancelled() and main.exception() is not None:
                 error = main.exception()
                 self.violate("world", f"{error!r}", error)
@@ -239,6 +242,8 @@ class World:
             await self._released(self._replayer)
         if self._serving is not None:
             await self._serving
+        if config.drives_per_pass:
+            await self._repairs_end()
         if config.idle_s:
             await self._idle(config.idle_s)
         if config.diverges:
@@ -485,6 +490,24 @@ class World:
                 return
             await asyncio.sleep(0.5)
 
+    async def _repairs_end(self) -> None:
+        """Wait until every operator that is under way now has come to its end. Others may begin."""
+        deadline_s = self.loop.now_s + SPREAD_S + self._patience_s()
+        last, left = 0, list[Operator]()
+        while True:
+            state = self._led_hakeeper()
+            if state is not None:
+                last = last or state.next_operator_id
+                left = [one for one in state.sorted_operators() if one.id < last]
+                if not left:
+                    return
+            if self.loop.now_s > deadline_s:
+                said = [f"{one.id} {one.kind} shard {one.shard}: {one.step}" for one in left]
+                self.violate("drives", f"operators do not end: {said}; {self.state()}")
+                return
+            self._restart_what_gave_up()
+            await asyncio.sleep(0.5)
+
     async def _released(self, replayer: Replayer) -> None:
         """Wait until no log is held for a service that is gone, or replays nothing any more. One
         that is silent now may speak once more (short seed 19000145).
@@ -523,6 +546,14 @@ class World:
                 return
             self._restart_what_gave_up()
             await asyncio.sleep(1.0)
+
+    def _led_hakeeper(self) -> State | None:
+        """What HAKeeper knows where it leads."""
+        for _, replica in self._members(HAKEEPER_SHARD):
+            machine = replica.state_machine
+            if replica.ready_to_lead and isinstance(machine, HAKeeperRsm):
+                return machine.state
+        return None
 
     async def _idle(self, idle_s: float) -> None:
         """Nothing fails and nobody asks for anything: nothing may be moved, and no leader changes.

@@ -2,14 +2,15 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`, `snapshots.py`,
-`stores.py`, `stuck.py` and `times.py`.
+`drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`,
+`snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
 """
 
 from __future__ import annotations
 
 from logservice.sim.checkers.catching_up import CatchUpRate
 from logservice.sim.checkers.checker import Checker
+from logservice.sim.checkers.drives import Drives
 from logservice.sim.checkers.ends import Closed, Deleted
 from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
@@ -52,5 +53,6 @@ ALL: tuple[type[Checker], ...] = (
     HoldsStand,
     AppendTimes,
     Restores,
+    Drives,
 )
 """In the order in which they look; those that others rest on come first."""
