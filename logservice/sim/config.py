@@ -16,6 +16,9 @@ from logservice.bounds import (
     CATCH_UP_BEHIND_BYTES,
     CATCH_UP_TURN_BYTES,
     LOGDB_GROUP_BYTES_GOAL,
+    RETENTION_AGE_S_MIN,
+    RETENTION_BYTES_MIN,
+    RETENTION_RECORDS_MIN,
     SCRUB_PASS_INTERVAL_S,
 )
 from logservice.sim.net import NetFaults
@@ -102,6 +105,9 @@ class SimConfig:
 
     restores: bool = False
     """There is one more log, which is restored; see `clients.restorer`."""
+
+    retention: tuple[int, int, int] = (0, 0, 0)
+    """What the policy of all logs keeps: seconds, bytes, records; 0: everything."""
 
     net: NetFaults = field(default_factory=NetFaults)
     crash_interval_s: float = 0.0
@@ -331,6 +337,15 @@ def make_loud(config: SimConfig) -> None:
     config.shards, config.writers = max(2, min(config.shards, 4)), max(1, config.writers)
     config.threaded_disks, config.disk_delay_s = (True,) * config.stores, 0.02
     config.group_bytes_goal, config.entry_bytes_target, config.tick_ms = 300, 256, 50
+
+
+def make_retaining(config: SimConfig) -> None:
+    """Let the policies of all logs keep some of their records. Nobody else changes them."""
+    chance = random.Random(f"retaining/{config.seed}")
+    age_s, size, records = RETENTION_AGE_S_MIN, RETENTION_BYTES_MIN, RETENTION_RECORDS_MIN
+    config.retention = chance.choice(
+        ((age_s, 0, 0), (0, size, 0), (0, 0, records), (0, 0, 2 * records), (age_s, size, records))
+    )
 
 
 def make_standing(config: SimConfig) -> None:

@@ -1,7 +1,7 @@
 """Pace: what a log may take of its stores, as its policy says.
 
-Theory of operation. The answers of heartbeats carry the limits of all logs that have any; a store
-keeps them for as long as it runs (`LimitTable`). Appends are paid for where the log is led, when
+Theory of operation. The answers of heartbeats carry the limits of all logs that have any, and what
+is kept of them (`retention`); a store keeps them for as long as it runs (`LimitTable`). Appends are paid for where the log is led, when
 they go into the log: bytes and records from two token buckets, each with a second's worth. What
 finds a bucket empty waits in the intake, in its order, and goes on at a tick. No more waits than
 the rate gives in PACE_WAIT_S: the next append is refused with BUSY and the time to wait. Commands
@@ -32,6 +32,8 @@ class LimitTable:
         """No log has any."""
         self.version = 0
         self._limits: dict[ShardId, ShardLimits] = {}
+        self.heard_s = float("-inf")
+        """As of when they are HAKeeper's newest, by the host's monotonic clock."""
         self.delayed = 0
         """Appends that waited, or were refused, for the limits of their logs."""
 
@@ -39,6 +41,10 @@ class LimitTable:
         """Take in what an answer says."""
         self.version = version
         self._limits = {one.shard: one for one in limits}
+
+    def confirm(self, asked_s: float) -> None:
+        """The answer to what was asked then has no others."""
+        self.heard_s = asked_s
 
     def of(self, shard: ShardId) -> ShardLimits:
         """The limits of that log."""

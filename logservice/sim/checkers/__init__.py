@@ -2,8 +2,8 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`, `snapshots.py`,
-`stores.py`, `stuck.py` and `times.py`.
+`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`, `retention.py`,
+`snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from logservice.sim.checkers.promises import (
     Zombies,
 )
 from logservice.sim.checkers.restores import Restores
+from logservice.sim.checkers.retention import Retained
 from logservice.sim.checkers.snapshots import EqualSnapshots, Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.checkers.stuck import GivesWay
@@ -52,5 +53,6 @@ ALL: tuple[type[Checker], ...] = (
     HoldsStand,
     AppendTimes,
     Restores,
+    Retained,
 )
 """In the order in which they look; those that others rest on come first."""

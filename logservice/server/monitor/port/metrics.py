@@ -270,6 +270,12 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     )
     delayed.add_metric([], status.appends_delayed)
     yield delayed
+    retired = CounterMetricFamily(
+        "logservice_records_retired",
+        "Records that went by the retention of logs that are led here.",
+    )
+    retired.add_metric([], status.records_retired)
+    yield retired
     yield from _by_key(_CATCH_UP, status.catch_up)
     yield from _call_lines(status.call_lines)
     refused = CounterMetricFamily(
