@@ -454,9 +454,9 @@ compared to within seconds, and whoever means days and writes seconds shall be t
 RETENTION_AGE_S_MAX: Final = 100 * 366 * 86_400
 """The most: a century, so that ages in microseconds stay numbers of 64 bits."""
 
-RETENTION_BYTES_MIN: Final = 64 * 1024
-"""Least number of newest bytes that a log's policy keeps: whoever means GiB and writes a bare
-number shall be told."""
+RETENTION_BYTES_MIN: Final = 16 * 1024
+"""Least number of newest bytes that a log's policy keeps: whoever means MiB or GiB and writes a
+bare number shall be told."""
 
 RETENTION_RECORDS_MIN: Final = 100
 """Least number of newest records that a log's policy keeps, for the same reason."""

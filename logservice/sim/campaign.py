@@ -28,8 +28,8 @@ from logservice.sim.config import (
     SimConfig,
     draw,
     make_loud,
-    make_slow_catch_up,
     make_retaining,
+    make_slow_catch_up,
     make_standing,
 )
 from logservice.sim.rogue import make_rogue

@@ -340,12 +340,21 @@ def make_loud(config: SimConfig) -> None:
 
 
 def make_retaining(config: SimConfig) -> None:
-    """Let the policies of all logs keep some of their records. Nobody else changes them."""
+    """Let the policies of all logs keep some of their records. In most of these worlds nobody
+    truncates beside them, and the logs are few, so that they come to have more than that.
+    """
     chance = random.Random(f"retaining/{config.seed}")
+    config.truncates = config.truncates and chance.random() < 0.3
+    config.shards, config.writers = min(config.shards, 2), max(1, config.writers)
+    config.operations_per_s = max(config.operations_per_s, 20.0)
     age_s, size, records = RETENTION_AGE_S_MIN, RETENTION_BYTES_MIN, RETENTION_RECORDS_MIN
     config.retention = chance.choice(
-        ((age_s, 0, 0), (0, size, 0), (0, 0, records), (0, 0, 2 * records), (age_s, size, records))
+        ((age_s, 0, 0), *[(0, size, 0)] * 2, *[(0, 0, records)] * 2, (0, 2 * size, 2 * records))
     )
+    if config.retention[0]:
+        # Two minutes have to pass in such a world: in a slow rhythm.
+        config.tick_ms, config.hakeeper_tick_s = 100, 0.5
+        config.scrub_interval_s = max(config.scrub_interval_s, 10.0)
 
 
 def make_standing(config: SimConfig) -> None:

@@ -32,7 +32,7 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers import ALL
 from logservice.sim.checkers.checker import Checks
 from logservice.sim.checkers.exact_truncation import covered_and_held
-from logservice.sim.checkers.retention import Retained
+from logservice.sim.checkers.retention import OLD_LATE_S, OLD_SHARE, Retained
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
 from logservice.sim.clients.client import Client, ShardHistory, runs_of, times_of
@@ -486,10 +486,9 @@ class World:
         """Wait until nothing is left of the logs but what their policies keep."""
         config = self.config
         slowest = min(config.clock_rates, default=1.0)
-        wait_s = SETTLE_S + 4 * config.truncation_interval_s
         if config.retention[0]:
-            wait_s += 2 * (config.retention[0] + 6 * bounds.CLOCK_SKEW_MAX_S)
-        deadline_s = self.loop.now_s + wait_s / slowest
+            await asyncio.sleep(OLD_SHARE * (config.retention[0] + OLD_LATE_S))
+        deadline_s = self.loop.now_s + (SETTLE_S + 4 * config.truncation_interval_s) / slowest
         while left := [*self._unretained(policies)]:
             if self.loop.now_s > deadline_s:
                 self.violate("retention", f"{left[0]}: {self.state()}")

@@ -18,10 +18,10 @@ started or added, and its name resolves to nobody.
 INV-HK-PROTECTED: a log that is protected is not deleted, not even by force: a policy without the
 protection comes first, which is another entry.
 
-A log that was not closed, or that has holds or a TN shard, is deleted only by force. Force is for logs that cannot be closed (their majority is lost), and it must name the log,
-too. Whether there are holds is known from reports, so a hold that is set within a heartbeat of the
-deletion may be overlooked; whoever closes the log, looks at its holds and then deletes it overlooks
-none.
+A log that was not closed, or that has holds or a TN shard, is deleted only by force. Force is for
+logs that cannot be closed (their majority is lost), and it must name the log, too. Whether there
+are holds is known from reports, so a hold that is set within a heartbeat of the deletion may be
+overlooked; whoever closes the log, looks at its holds and then deletes it overlooks none.
 
 A shard that HAKeeper does not know and that has no tombstone is kept and flagged, never removed.
 """

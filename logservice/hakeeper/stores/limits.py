@@ -1,9 +1,9 @@
-"""Limits: what logs may take of their stores, what is kept of them, and how the stores come to know.
+"""Limits: what logs may take of their stores, what is kept of them, and how the stores know.
 
-Theory of operation. The limits and the retention of a log are part of its policy. The stores need those of all logs
-that have any, because any store may come to lead. They are few, so an answer to a heartbeat carries
-all of them, and only when the heartbeat names another version of them than this one. A log that is
-deleted takes its limits with it: nobody asks for them any more.
+Theory of operation. The limits and the retention of a log are part of its policy. The stores need
+those of all logs that have any, because any store may come to lead. They are few, so an answer to a
+heartbeat carries all of them, and only when the heartbeat names another version of them than this
+one. A log that is deleted takes its limits with it: nobody asks for them any more.
 """
 
 from __future__ import annotations

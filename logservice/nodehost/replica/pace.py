@@ -1,11 +1,12 @@
 """Pace: what a log may take of its stores, as its policy says.
 
 Theory of operation. The answers of heartbeats carry the limits of all logs that have any, and what
-is kept of them (`retention`); a store keeps them for as long as it runs (`LimitTable`). Appends are paid for where the log is led, when
-they go into the log: bytes and records from two token buckets, each with a second's worth. What
-finds a bucket empty waits in the intake, in its order, and goes on at a tick. No more waits than
-the rate gives in PACE_WAIT_S: the next append is refused with BUSY and the time to wait. Commands
-(truncation, holds, the end of the log) cost nothing and wait for no append.
+is kept of them (`retention`); a store keeps them for as long as it runs (`LimitTable`). Appends are
+paid for where the log is led, when they go into the log: bytes and records from two token buckets,
+each with a second's worth. What finds a bucket empty waits in the intake, in its order, and goes on
+at a tick. No more waits than the rate gives in PACE_WAIT_S: the next append is refused with BUSY
+and the time to wait. Commands (truncation, holds, the end of the log) cost nothing and wait for no
+append.
 
 A leader begins with full buckets, so a log whose leader changes gets a second's worth more. A store
 that has started and has had no answer yet knows of no limits.

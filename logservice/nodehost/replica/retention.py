@@ -30,8 +30,8 @@ nothing early there either; a clock that was wrong when the store started may.
 INV-RETAIN-KEEPS: the newest `retention_bytes` bytes and `retention_records` records stay, unless
 another bound lets them go; so does the newest entry, whatever the bounds are.
 INV-RETAIN-POLICY: nothing is proposed by a policy that HAKeeper has not confirmed for
-RETENTION_POLICY_S_MAX, nor before cluster version 2. So a policy that is taken back is over by then,
-also on a store that HAKeeper does not reach.
+RETENTION_POLICY_S_MAX, nor before cluster version 2. So a policy that is taken back is over by
+then, also on a store that HAKeeper does not reach.
 
 What it costs: a log without a policy one look-up. A search by age reads some twenty entries in the
 read executor; its result counts until a later one is possible, so an idle log is not read again.
@@ -93,6 +93,11 @@ class _Aged(NamedTuple):
     end_lsn: Lsn
     until_us: int
     lsn: Lsn
+
+    def counts(self, first: Lsn, age_s: int, end: Lsn, old_us: int) -> bool:
+        """Whether another search would find the same; `old_us`: what is stamped before is old."""
+        later = old_us > self.until_us if self.until_us else end != self.end_lsn
+        return (self.first_lsn, self.age_s) == (first, age_s) and not later
 
 
 class Retention:
@@ -172,9 +177,8 @@ class Retention:
             return _NOTHING
         first, end = replica.first_lsn, rsm.state.end_lsn
         known = self._aged.get(replica.shard)
-        if known is not None and known[:2] == (first, age_s):
-            if old_us <= known.until_us or (not known.until_us and known.end_lsn == end):
-                return known.lsn
+        if known is not None and known.counts(first, age_s, end, old_us):
+            return known.lsn
         found = yield from searching(replica, old_us)
         lsn = yield from _dated(replica, rsm, Lsn(found.lsn - 1), first)
         until_us = 0

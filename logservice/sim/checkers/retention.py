@@ -33,10 +33,10 @@ from logservice.sim.interfaces import ObservedStore
 from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
 
-_LATE_S: Final = 6 * CLOCK_SKEW_MAX_S
+OLD_LATE_S: Final = 6 * CLOCK_SKEW_MAX_S
 """By how much later than its age a record may go: what the product adds, and what clocks differ."""
 
-_DRIFT: Final = 1.2
+OLD_SHARE: Final = 1.2
 """Between two monotonic clocks of a world."""
 
 
@@ -151,7 +151,7 @@ class Retained(Checker):
             return f"bytes behind LSN {whole}"
         if age_s and _clocks_count(config):
             blocks = [one for one in log.entries if one.blocks and one.end - 1 > now]
-            old = [one for one in blocks if now_s - one.seen_s > _DRIFT * (age_s + _LATE_S)]
+            old = [one for one in blocks if now_s - one.seen_s > OLD_SHARE * (age_s + OLD_LATE_S)]
             dated = len(old) > 1 and old[-1].stamp_us > old[-2].stamp_us + 1 > 1
             if dated and min(most, old[-1].end - 1) > now:
                 return f"old records above LSN {now}, to {old[-1].end - 1}"
