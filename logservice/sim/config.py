@@ -339,9 +339,10 @@ def make_loud(config: SimConfig) -> None:
     config.group_bytes_goal, config.entry_bytes_target, config.tick_ms = 300, 256, 50
 
 
-def make_retaining(config: SimConfig) -> None:
+def make_retaining(config: SimConfig, *, aged: bool = False) -> None:
     """Let the policies of all logs keep some of their records. In most of these worlds nobody
-    truncates beside them, and the logs are few, so that they come to have more than that.
+    truncates beside them, and the logs are few, so that they come to have more than that. `aged`:
+    the policy is one of an age, in any case.
     """
     chance = random.Random(f"retaining/{config.seed}")
     config.truncates = config.truncates and chance.random() < 0.3
@@ -351,9 +352,12 @@ def make_retaining(config: SimConfig) -> None:
     config.retention = chance.choice(
         ((age_s, 0, 0), *[(0, size, 0)] * 2, *[(0, 0, records)] * 2, (0, 2 * size, 2 * records))
     )
+    if aged:
+        config.retention = (age_s, 0, 0)
     if config.retention[0]:
         # Two minutes have to pass in such a world: in a slow rhythm.
-        config.tick_ms, config.hakeeper_tick_s = 100, 0.5
+        config.tick_ms, config.hakeeper_tick_s, config.quiesce_ticks = 100, 0.5, 20
+        config.truncation_interval_s = 3.0
         config.scrub_interval_s = max(config.scrub_interval_s, 10.0)
 
 

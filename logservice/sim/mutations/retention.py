@@ -23,8 +23,8 @@ def _retaining(config: SimConfig) -> None:
 
 def _by_age(config: SimConfig) -> None:
     """Clocks of which one is wrong, in most worlds."""
-    _retaining(config)
-    config.retention = (config.retention[0] or 60, 0, 0)
+    config.versions = VersionRange(versions.FIRST, versions.NEWEST)
+    make_retaining(config, aged=True)
     step_walls(config, share=1.0)
 
 
