@@ -387,7 +387,7 @@ class LogRsm:
         return Applied(value=state.settle_truncation())
 
     def _retain(self, command: Retain) -> Outcome:
-        """INV-RSM-RETAIN. No epoch fences it: the log's owner has asked for it by the policy."""
+        """No epoch fences it: the log's owner has asked for it by the policy (INV-RSM-RETAIN)."""
         state = self.state
         if command.lsn >= state.end_lsn - 1:
             return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.end_lsn)})

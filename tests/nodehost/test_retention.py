@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from logservice_wire.errors import Truncated
 
-from logservice.bounds import CLOCK_SKEW_MAX_S, RETENTION_POLICY_S_MAX
+from logservice.bounds import CLOCK_SKEW_MAX_S, RETENTION_POLICY_S_MAX, RETENTION_TOLD_S
+from logservice.clock import ManualClock
 from logservice.hakeeper.commands.replies import ShardLimits
 from logservice.ids import Index, Lsn
+from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.retention import Retention
 from logservice.nodehost.truncation.worker import Step
+from logservice.outcome import Applied
 from logservice.rsm import commands
 from logservice.rsm.commands import Command, Retain, SetHold
 from logservice.versions import KnownVersion
@@ -334,6 +338,31 @@ async def test_the_log_says_by_which_policy_its_records_went(log: Retaining) -> 
     replica = log.cluster.replica(await log.cluster.leader())
     (entry,) = replica.log.entries(replica.applied, Index(replica.applied + 1), 1 << 20)
     assert entry.payload.endswith(commands.encode(Retain(2, Lsn(40))))
+
+
+async def test_what_went_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    """RETENTION_TOLD_S."""
+    clock = ManualClock(50.0)
+    retention = Retention(clock, Time(), LimitTable(), KnownVersion(2))
+
+    def went(records: int, through: int) -> None:
+        outcome: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        outcome.set_result(Applied(value=through, count=records, duplicate=not records))
+        retention._done(SHARD, outcome)
+
+    def told() -> list[tuple[int, int]]:
+        found = [getattr(one, "event_fields", {}) for one in caplog.records]
+        return [(one["records"], one["lsn"]) for one in found]
+
+    caplog.set_level(logging.INFO)
+    for through in (10, 20, 30):
+        went(10, through)
+    went(0, 30)
+    assert told() == [(10, 10)]
+    clock.advance(RETENTION_TOLD_S)
+    went(5, 35)
+    assert told() == [(10, 10), (25, 35)]
+    assert retention.records == 35
 
 
 async def test_a_witness_or_a_stopped_replica_lets_nothing_go(log: Retaining) -> None:

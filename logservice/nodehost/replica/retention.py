@@ -132,7 +132,7 @@ class Retention:
             self._propose(replica, lsn)
 
     def _decides(self, replica: Replica) -> bool:
-        """INV-RETAIN-POLICY, and whether the log is led here and open for it."""
+        """Whether the log is led here and open for it, by a policy of now (INV-RETAIN-POLICY)."""
         rsm = replica.log_rsm
         return (
             rsm is not None
