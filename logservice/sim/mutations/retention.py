@@ -11,9 +11,11 @@ from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.replica import retention
 from logservice.nodehost.replica.retention import Retention
 from logservice.rsm.state import LogState
-from logservice.sim.config import SimConfig, make_retaining, step_walls
+from logservice.sim.config import SimConfig, make_retaining
 from logservice.sim.mutations.registry import mutation_in, wrap
 from logservice.versions import VersionRange
+
+_YEAR_US = 365 * 86_400 * 1_000_000
 
 
 def _retaining(config: SimConfig) -> None:
@@ -22,10 +24,13 @@ def _retaining(config: SimConfig) -> None:
 
 
 def _by_age(config: SimConfig) -> None:
-    """Clocks of which one is wrong, in most worlds."""
+    """One clock is a year ahead, and its store leads until it is found out, again and again."""
     config.versions = VersionRange(versions.FIRST, versions.NEWEST)
     make_retaining(config, aged=True)
-    step_walls(config, share=1.0)
+    config.shards, config.truncation_interval_s = 2, 0.3
+    config.wall_steps = (((0.0, _YEAR_US),), *[()] * (config.stores - 1))
+    if not config.calm:
+        config.crash_interval_s, config.down_s = 1.5, 1.0
 
 
 def _held(config: SimConfig) -> None:
