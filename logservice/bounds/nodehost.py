@@ -65,6 +65,15 @@ HOLD_LOOK_S: Final = 1.0
 HOLD_EXPIRIES_PER_LOOK_MAX: Final = 512
 """Expiries of holds that one look proposes, about 20 ms; the next look proposes the rest."""
 
+RETENTION_POLICY_S_MAX: Final = 10.0
+"""Records go by a policy only while HAKeeper has confirmed it within that time: ten heartbeats. A
+policy that is taken back is over by then everywhere, and who frees nothing for a while loses
+nothing."""
+
+RETENTION_TOLD_S: Final = 600.0
+"""Between two events about what retention lets go of one log: an event for each visit would be most
+of what a store says."""
+
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the newest at or below the truncation LSN is
 near it."""

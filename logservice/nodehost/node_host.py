@@ -63,6 +63,7 @@ from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
+from logservice.nodehost.replica.retention import Retention
 from logservice.nodehost.replica.role_log import RoleLog
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
 from logservice.nodehost.routing.clock_leaving import ClockLeaving
@@ -126,6 +127,7 @@ class NodeHost:
         self.clocks = ClockWatch(
             identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
         )
+        self.retention = Retention(clock, self.clocks, self.limits, self.cluster_version)
         self.replicas = ReplicaTable(
             self,
             options,

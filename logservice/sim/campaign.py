@@ -29,6 +29,7 @@ from logservice.sim.config import (
     draw,
     make_few_drives,
     make_loud,
+    make_retaining,
     make_slow_catch_up,
     make_standing,
 )
@@ -119,6 +120,10 @@ FEW_DRIVES = (2, 3, 4)
 RESTORES_SHARE = 0.2
 """Of worlds of version 2 without a rogue those in which a log is restored."""
 
+RETENTION_SHARE = 0.25
+"""Of worlds of version 2 those whose logs have a retention. They have no rogue and no upgrade, and
+nobody administers them, so that the policy is one for the whole world."""
+
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
@@ -156,6 +161,8 @@ def world_of(
                 make_loud(config)
             elif _may_stand(seed):
                 make_standing(config)
+            if not config.idle_s and _may_retain(seed):
+                make_retaining(config)
         return config
     config.upgrade = not version and chance > 1 - UPGRADE_SHARE
     # Beside a rogue nobody administers: whatever changes in HAKeeper then is the rogue's doing.
@@ -166,7 +173,13 @@ def world_of(
     old = highest == versions.FIRST or config.upgrade
     if not (old or config.rogue or lossy) and _may_stand(seed):
         make_standing(config)
+    if not (old or config.rogue or config.administered) and _may_retain(seed):
+        make_retaining(config)
     return config
+
+
+def _may_retain(seed: int) -> bool:
+    return random.Random(f"retention/{seed}").random() < RETENTION_SHARE
 
 
 def _may_hold(seed: int) -> bool:

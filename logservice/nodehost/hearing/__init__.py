@@ -27,9 +27,8 @@ member harms the shards that it is a member of; the comparison of replicas and t
 it.
 
 Start at `hearing.py`. Replicas, NodeHost, the first start and whoever answers a replica import this
-package. It knows a
-replica only by what `asking` and `vouching` need of one, and imports `peers` and `transport` of
-this layer.
+package. It knows a replica only by what `asking` and `vouching` need of one, and imports `peers`
+and `transport` of this layer.
 
 References: THREAT_MODEL.md; Raft thesis sections 3.6 and 4.2.3.
 """
