@@ -7,7 +7,8 @@ a block; any other one is a few numbers and names. Lists beside blocks are count
 
 The count walks the top level of the message, field by field, and gives up after the largest number
 of fields that a client of ours writes, so that a hostile message costs no more than a good one.
-Lists deeper inside a message that carries blocks are refused when the store starts.
+Lists deeper inside a message that carries blocks are refused when the store starts, and so is a
+list that has no bound here.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def checked_parser(message: Descriptor, parse: Callable[[bytes], Any]) -> Callab
         raise InvalidArgument(f"{message.full_name} has lists inside of lists", field="proto")
     if not _has_list(message):
         return _parsed(parse)
-    return _counted(parse, _FIELDS_MAX.get(message.full_name, bounds.STREAM_MESSAGE_FIELDS_MAX))
+    if message.full_name not in _FIELDS_MAX:
+        raise InvalidArgument(f"{message.full_name} has a list without a bound", field="proto")
+    return _counted(parse, _FIELDS_MAX[message.full_name])
 
 
 def measured(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

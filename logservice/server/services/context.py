@@ -9,6 +9,7 @@ from logservice_wire.errors import InvalidArgument, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
 from logservice.config import LimitsSection
+from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
 from logservice.owner import Author
@@ -32,6 +33,14 @@ class StoreContext:
     def author(self) -> Author:
         """The identity in whose name this call proposes, and this store, which vouches for it."""
         return Author(self.caller(), self.host.identity.store_id)
+
+    def need_version(self, since: int) -> None:
+        """Raises NotReady below that cluster version: older replicas do not understand what is
+        asked for.
+        """
+        known = self.host.cluster_version.value
+        if known < since:
+            raise too_early(known, since)
 
     def position(self, shard: ShardId, acked_lsn: int = 0) -> log_pb2.LogPosition:
         """What every response says about the log; of a replica that is gone or has halted, only

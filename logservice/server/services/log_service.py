@@ -146,9 +146,7 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.RenewHoldRequest, context: Context
     ) -> log_pb2.RenewHoldResponse:
         """A hold lives for its time again."""
-        known = self._host.cluster_version.value
-        if known < _TIMED_HOLDS:
-            raise too_early(known, _TIMED_HOLDS)
+        self.store.need_version(_TIMED_HOLDS)
         command = commands.RenewHold(self.store.author(), request.name)
         shard, applied = await self.propose(request.shard_id, command, context, request.lineage)
         return log_pb2.RenewHoldResponse(position=self.store.position(shard), lsn=applied.lsn)
@@ -256,9 +254,7 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.CloseShardRequest, context: Context
     ) -> log_pb2.CloseShardResponse:
         """Nothing is appended any more; the leader's store takes it from the caller himself."""
-        known = self._host.cluster_version.value
-        if known < _CLOSES:
-            raise too_early(known, _CLOSES)
+        self.store.need_version(_CLOSES)
         command = commands.Close(self.store.author())
         shard, applied = await self.propose(request.shard_id, command, context)
         return log_pb2.CloseShardResponse(

@@ -31,7 +31,6 @@ from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.checksum import crc32
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import NO_SESSION, Lsn, ShardId
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
 from logservice.outcome import Applied
@@ -63,7 +62,7 @@ def standing(status: LogStatus) -> log_pb2.Restoring | None:
 
 def begin(store: StoreContext, request: log_pb2.BeginRestoreRequest) -> commands.BeginRestore:
     """The command of a BeginRestore. Raises NotReady below cluster version 2."""
-    _check_version(store)
+    store.need_version(_SINCE)
     return commands.BeginRestore(
         store.author(),
         request.lineage.number,
@@ -83,7 +82,7 @@ async def take(
     """One RestoreBlocks. Raises what an append raises, and InvalidArgument, TooLarge,
     ShardRestoring (another restore), VerbRefused (none); then nothing was taken.
     """
-    _check_version(store)
+    store.need_version(_SINCE)
     shard = log_shard(request.shard_id)
     appends = _appends(request, store.author().claim(_lineage(request.lineage)))
     with in_time(context, store.limits, store.host.expire, shard) as limit_s:
@@ -166,7 +165,7 @@ class Verifications:
         another one; the log stays shut), LineageChanged, VerbRefused, and what a command raises.
         """
         store = self._store
-        _check_version(store)
+        store.need_version(_SINCE)
         shard, lineage = log_shard(request.shard_id), _lineage(request.lineage)
         with in_time(context, store.limits, store.host.expire, shard) as limit_s:
             status = await store.host.lookup(shard, LogStatusQuery(), limit_s)
@@ -215,9 +214,3 @@ def _lineage(lineage: bytes) -> bytes:
     if len(lineage) != LINEAGE_BYTES or lineage == NO_LINEAGE:
         raise InvalidArgument("the lineage that the restore has begun", field="lineage")
     return lineage
-
-
-def _check_version(store: StoreContext) -> None:
-    known = store.host.cluster_version.value
-    if known < _SINCE:
-        raise too_early(known, _SINCE)
