@@ -196,8 +196,8 @@ HAKEEPER_BALANCE_LEADS_MAX: Final = 8
 and after a store has come back all of them go to that one."""
 
 HAKEEPER_BALANCE_TICKS: Final = 20
-"""Between two looks whether something should be balanced: two heartbeats, so that every look sees
-what the one before began."""
+"""Between two looks whether replicas should be balanced, and between two at the leaders: two
+heartbeats, so that every look sees what the one before began."""
 
 HAKEEPER_BALANCE_SHARDS: Final = 64
 """Shards of which one look finds out whether their voters are as far apart as they can be: 2 ms."""

@@ -25,12 +25,14 @@ class BalanceMode(enum.StrEnum):
 
 class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """`replicas`, `leaders`: who begins. `..._wished_tick`: when a person began it and it has not
-    ended since, else 0. `due_tick`: when to look again. `waits`: why no replica moves now. `flags`:
-    for people, as of the last look. `bucket`: which part of the shards is looked at next.
-    `at_work`: the last look left something to go on with; so the next one comes when it is due.
-    `replicas_walk`: what the present round has passed (`balance`), empty at its beginning.
-    `leaders_after`: how many leaders its own round has passed (`leadership`). `..._moved`: whether
-    the round has moved one. `breaches`: the shards whose zones break their rule, and how.
+    ended since, else 0. `due_tick`: when to look again. `leaders_turn`: that look is at the
+    leaders, not at the replicas. `waits`: why no replica moves now. `flags`: for people, as of the
+    last look at the replicas. `shards_from`: the shard at which the next one of those goes on.
+    `at_work`: the last look left something to go on with, or the leaders' turn is to come; so the
+    next look is taken when it is due. `replicas_walk`: what the present round has passed
+    (`balance`), empty at its beginning. `leaders_after`: how many leaders its own round has passed
+    (`leadership`). `..._moved`: whether the round has moved one. `breaches`: the shards whose zones
+    break their rule, and how.
     """
 
     replicas: BalanceMode = BalanceMode.MANUAL
@@ -38,9 +40,10 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     replicas_wished_tick: int = 0
     leaders_wished_tick: int = 0
     due_tick: int = 0
+    leaders_turn: bool = False
     waits: str = ""
     flags: tuple[str, ...] = ()
-    bucket: int = 0
+    shards_from: int = 0
     at_work: bool = False
     replicas_walk: tuple[tuple[StoreId, bool, ShardId], ...] = ()
     replicas_moved: bool = False

@@ -20,13 +20,17 @@ under way.
 Whether all shards are whole is asked of those that may not be, HAKEEPER_LOOKS_PER_PASS_MAX of them
 at most; when there are more, and those are whole, nothing moves either.
 
-A look costs as much as the cluster is large, so it is taken every HAKEEPER_BALANCE_TICKS at most.
-While something moves, or is wished, or a round has not ended, it is taken as often although nothing
-else asks for a pass: the moves of one look may all have ended before the next one is due.
+A look costs as much as the cluster is large. So there are two, one at the replicas and one at the
+leaders, which take turns: no pass pays for both. Each is taken every HAKEEPER_BALANCE_TICKS at
+most, and the one at the leaders always follows. While something moves, or is wished, or a round has
+not ended, they are taken as often although nothing else asks for a pass: the moves of one look may
+all have ended before the next one is due.
 Nothing here happens before cluster version 2.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left
 
 from msgspec.structs import replace
 
@@ -52,24 +56,36 @@ def carry_out(checkers: Checkers) -> None:
     if state.cluster_version < 2:
         return
     if state.tick >= state.balance.due_tick:
-        shards = _some_shards(state)
+        leaders = state.balance.leaders_turn
+        if leaders:
+            _hand_over(checkers)
+        else:
+            _look_at_replicas(checkers)
         state.balance = replace(
             state.balance,
-            due_tick=state.tick + bounds.HAKEEPER_BALANCE_TICKS,
-            waits=waits_for(state),
-            flags=_zone_flags(checkers),
-            breaches=_breaches(state, shards),
+            due_tick=state.tick + bounds.HAKEEPER_BALANCE_TICKS // 2,
+            leaders_turn=not leaders,
+            at_work=not leaders or _goes_on(state),
         )
-        if not state.balance.waits:
-            _move_replicas(checkers, shards)
-        _hand_over(checkers)
-        state.balance = replace(state.balance, at_work=_goes_on(state))
     checkers.flags += [*state.balance.flags, *(text for _, text in state.balance.breaches)]
 
 
 def due(state: State) -> bool:
     """Whether the last look left something to go on with, and the next one is due."""
     return state.balance.at_work and state.tick >= state.balance.due_tick
+
+
+def _look_at_replicas(checkers: Checkers) -> None:
+    state = checkers.state
+    shards = _some_shards(state)
+    state.balance = replace(
+        state.balance,
+        waits=waits_for(state),
+        flags=_zone_flags(checkers),
+        breaches=_breaches(state, shards),
+    )
+    if not state.balance.waits:
+        _move_replicas(checkers, shards)
 
 
 def _goes_on(state: State) -> bool:
@@ -186,12 +202,13 @@ def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
 
 
 def _some_shards(state: State) -> list[ShardState]:
-    """The part of the shards whose turn it is."""
-    buckets = 1 + len(state.shards) // bounds.HAKEEPER_BALANCE_SHARDS
-    turn = state.balance.bucket % buckets
-    state.balance = replace(state.balance, bucket=(turn + 1) % buckets)
-    mine = [number for number in state.shards if number % buckets == turn]
-    return [state.shards[number] for number in sorted(mine)]
+    """The part of the shards whose turn it is, in the order of their numbers."""
+    order = sorted(state.shards)
+    begin = bisect_left(order, state.balance.shards_from)
+    end = begin + bounds.HAKEEPER_BALANCE_SHARDS
+    following = order[end] if end < len(order) else 0
+    state.balance = replace(state.balance, shards_from=following)
+    return [state.shards[number] for number in order[begin:end]]
 
 
 def _begin(checkers: Checkers, balance: Balance, move: Move, cause: Cause) -> bool:

@@ -68,6 +68,7 @@ class Stage:
     def __init__(self, state: State) -> None:
         self.state = copy.copy(state)
         self.state.shards = {number: copy.copy(shard) for number, shard in state.shards.items()}
+        self.state.operators = {number: copy.copy(one) for number, one in state.operators.items()}
         self.state.stores = {}
         for name, store in state.stores.items():
             self.state.stores[name] = copied = copy.copy(store)
