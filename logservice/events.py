@@ -118,6 +118,11 @@ class Event(enum.Enum):
         "shard {shard}: hold {hold} of {owner} at LSN {lsn} was not renewed for {ttl_s} s, and is"
         " gone",
     )
+    RECORDS_RETIRED = (
+        logging.INFO,
+        "shard {shard}: {records} records went by the log's retention since this was last said,"
+        " through LSN {lsn}",
+    )
     COMMAND_DONE = (logging.INFO, "HAKeeper's command {command_id} is done: {command}")
     COMMAND_FAILED = (logging.WARNING, "HAKeeper's command {command_id} failed: {error}")
 

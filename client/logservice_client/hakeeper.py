@@ -146,10 +146,10 @@ class HakeeperClient:
         """Delete the log of that id and name for ever: its records, its replicas, its id.
 
         The log is closed first, unless it is deleted by force. Raises DeleteRefused{why} for a log
-        with holds or under protection, before anything is changed; `force` deletes it all the same,
-        and also a log that cannot be closed because its majority is lost. What is appended to an
-        open log while it is deleted by force may be acked and lost. To delete a deleted log
-        succeeds.
+        with holds or under protection, before anything is changed. `force` deletes one with holds
+        all the same, and also a log that cannot be closed because its majority is lost, but none
+        under protection. What is appended to an open log while it is deleted by force may be acked
+        and lost. To delete a deleted log succeeds.
         """
         deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
         request = hakeeper_pb2.DeleteShardRequest(shard_id=shard_id, name=name, force=force)

@@ -166,8 +166,8 @@ class ShardRestoring(LogServiceError):
 
 
 class DeleteRefused(LogServiceError):
-    """The log is not deleted unless that is forced; metadata: why (open, tn-shard, holds,
-    protected), and holds (their number).
+    """The log is not deleted unless that is forced, and never while it is protected; metadata: why
+    (open, tn-shard, holds, protected), and holds (their number).
     """
 
     reason = Reason.DELETE_REFUSED

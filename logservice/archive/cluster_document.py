@@ -48,9 +48,19 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_records_per_s: int = 0
     weight: int = 0
     witnesses: int = 0
+    retention_age_s: int = 0
+    retention_bytes: int = 0
+    retention_records: int = 0
+
+    @property
+    def retention(self) -> bool:
+        """Whether the policy lets records go."""
+        return bool(self.retention_age_s or self.retention_bytes or self.retention_records)
 
     def policy(self) -> hakeeper_pb2.ShardPolicy:
-        """As CreateShard and ChangeShard take it."""
+        """As CreateShard and ChangeShard take it, without the retention: it judges by append times,
+        so a log that is restored after a while would lose what was just brought back.
+        """
         return hakeeper_pb2.ShardPolicy(
             zone_rule=self.zone_rule,
             leader_zone=self.leader_zone,
@@ -134,6 +144,9 @@ def _entry(info: hakeeper_pb2.ShardInfo) -> LogEntry:
         max_records_per_s=policy.max_records_per_s,
         weight=policy.weight,
         witnesses=info.witnesses,
+        retention_age_s=policy.retention_age_s,
+        retention_bytes=policy.retention_bytes,
+        retention_records=policy.retention_records,
     )
 
 

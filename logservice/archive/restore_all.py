@@ -3,9 +3,10 @@
 Theory of operation. The cluster document (`cluster_document`) says which logs lived, and how they
 are called and kept. Each of them that the archive has records of is restored under its old id and
 name, one after the other; limits, protection and the rest of its policy come when it is open, so
-that nothing slows the restore down. A log that was closed at the archived end is closed again. Logs
-that are in the archive and did not live any more are left out. A log that cannot be restored does
-not stop the others: its row of the table says why.
+that nothing slows the restore down; but its retention stays off, and the row says so. A log that
+was closed at the archived end is closed again. Logs that are in the archive and did not live any
+more are left out. A log that cannot be restored does not stop the others: its row of the table says
+why.
 
 *Empty* means that every log of the cluster is one of these, and is new or was begun by an earlier
 attempt: so the command can be started again, and goes on. Anything else is refused before anything
@@ -214,6 +215,8 @@ class RestoreAll:
             entry.shard_id, name=entry.name, policy=entry.policy(), labels=entry.labels
         )
         result.state = ("restored" if fresh else "was restored") + whole
+        if entry.retention:
+            result.state += ", retention off"
         if entry.state == "closed":
             if entry.end_lsn == plan.end_lsn:
                 await client.shard(entry.shard_id).close_log()

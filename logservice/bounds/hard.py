@@ -447,6 +447,20 @@ far as whole numbers of bytes go."""
 SHARD_BYTES_PER_S_MIN: Final = 64 * 1024
 """Least limit of a log's bytes: the largest block is paid for within minutes."""
 
+RETENTION_AGE_S_MIN: Final = 60
+"""Least age at which a log's policy lets records go: what is younger is being read. Clocks are
+compared to within seconds, and whoever means days and writes seconds shall be told."""
+
+RETENTION_AGE_S_MAX: Final = 100 * 366 * 86_400
+"""The most: a century, so that ages in microseconds stay numbers of 64 bits."""
+
+RETENTION_BYTES_MIN: Final = 16 * 1024
+"""Least number of newest bytes that a log's policy keeps: whoever means MiB or GiB and writes a
+bare number shall be told."""
+
+RETENTION_RECORDS_MIN: Final = 100
+"""Least number of newest records that a log's policy keeps, for the same reason."""
+
 CATCH_UP_BYTES_PER_S_MIN: Final = 1024 * 1024
 """The least that stores may send to members that are far behind: a replica of 100 GiB comes within
 a day and a half, and at less somebody would rather stop repairs."""
@@ -527,6 +541,10 @@ _HARD: Final = {
         SHARD_WEIGHT_DEFAULT,
         SHARD_WEIGHT_MAX,
         SHARD_BYTES_PER_S_MIN,
+        RETENTION_AGE_S_MIN,
+        RETENTION_AGE_S_MAX,
+        RETENTION_BYTES_MIN,
+        RETENTION_RECORDS_MIN,
         CATCH_UP_BYTES_PER_S_MIN,
         CATCH_UP_BYTES_PER_S_MAX,
         HAKEEPER_LIMITED_SHARDS_MAX,

@@ -53,6 +53,10 @@ READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of blocks in one Read answer; at least one block is returned whatever the limit. A store
 may be configured to less, not to more: GRPC_MESSAGE_BYTES_MAX counts on it."""
 
+QUERY_ENTRIES_MAX: Final = 1024
+"""Entries in one answer to a query by index. Even of empty entries that is a fraction of a
+millisecond of an event loop."""
+
 # --- snapshots and truncation ---------------------------------------------------------------------
 
 HOLD_LOOK_S: Final = 1.0
@@ -60,6 +64,15 @@ HOLD_LOOK_S: Final = 1.0
 
 HOLD_EXPIRIES_PER_LOOK_MAX: Final = 512
 """Expiries of holds that one look proposes, about 20 ms; the next look proposes the rest."""
+
+RETENTION_POLICY_S_MAX: Final = 10.0
+"""Records go by a policy only while HAKeeper has confirmed it within that time: ten heartbeats. A
+policy that is taken back is over by then everywhere, and who frees nothing for a while loses
+nothing."""
+
+RETENTION_TOLD_S: Final = 600.0
+"""Between two events about what retention lets go of one log: an event for each visit would be most
+of what a store says."""
 
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the newest at or below the truncation LSN is

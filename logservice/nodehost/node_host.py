@@ -24,7 +24,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from logservice_wire.errors import Halted
+from logservice_wire.errors import DeadlineExceeded, Halted
 
 from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import DirectoryReport
@@ -56,12 +56,14 @@ from logservice.nodehost.listeners import (
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.catch_up import CatchUpBudget
+from logservice.nodehost.replica.entry_query import EntrySlice, query_entries
 from logservice.nodehost.replica.hold_expiry import HoldExpiry
 from logservice.nodehost.replica.log_reading import LogSlice, read_log
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
+from logservice.nodehost.replica.retention import Retention
 from logservice.nodehost.replica.role_log import RoleLog
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
 from logservice.nodehost.routing.clock_leaving import ClockLeaving
@@ -125,6 +127,7 @@ class NodeHost:
         self.clocks = ClockWatch(
             identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
         )
+        self.retention = Retention(clock, self.clocks, self.limits, self.cluster_version)
         self.replicas = ReplicaTable(
             self,
             options,
@@ -247,6 +250,22 @@ class NodeHost:
         replica = self.replicas.running[shard]
         try:
             return await read_log(replica, lsn, max_bytes, restoring=restoring)
+        except InvariantViolation as error:
+            replica.fail(error)
+            raise Halted(f"it halted while it was read: {error}", shard=shard) from error
+
+    async def query_entries(
+        self, shard: ShardId, low: Index, high: Index, max_bytes: int, timeout_s: float
+    ) -> EntrySlice:
+        """Entries of the Raft log by index; see `entry_query.query_entries`. Nothing is changed, so
+        after DeadlineExceeded it may be asked again.
+        """
+        replica = self.replicas.running[shard]
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await query_entries(replica, low, high, max_bytes)
+        except TimeoutError as error:
+            raise DeadlineExceeded("the entries were not read in time") from error
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted while it was read: {error}", shard=shard) from error

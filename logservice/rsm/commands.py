@@ -21,6 +21,7 @@ BEGIN_RESTORE          14  author, ``number u64, lineage 16 bytes, parent 16 byt
                             u64, end LSN u64, writer epoch u64, next timestamp u64, digest
                             32 bytes``
 END_RESTORE            15  author, ``lineage 16 bytes, digest 32 bytes``
+RETAIN                 16  ``policy u64, lsn u64``
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -90,6 +91,7 @@ class Tag(enum.IntEnum):
     BEGIN_LINEAGE = 13
     BEGIN_RESTORE = 14
     END_RESTORE = 15
+    RETAIN = 16
 
 
 class CommandMalformed(ValueError):
@@ -312,6 +314,21 @@ class EndRestore:
     layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}s{DIGEST_BYTES}s")
 
 
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Records up to `lsn` are beyond what the log's policy keeps. It has no author: the leader's
+    store has judged by the policy (`nodehost.replica.retention`).
+
+    policy: the version of HAKeeper's limits (`hakeeper.stores.limits`) that it judged by, so that
+    the log itself says why its records went.
+    """
+
+    policy: int
+    lsn: Lsn
+    tag: ClassVar[Tag] = Tag.RETAIN
+    layout: ClassVar[struct.Struct] = struct.Struct("<QQ")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -328,6 +345,7 @@ Command = (
     | BeginLineage
     | BeginRestore
     | EndRestore
+    | Retain
 )
 """Every command of a log shard."""
 
@@ -399,9 +417,8 @@ def decode(data: bytes) -> Command:
 
 def author_of(command: Command) -> Author | None:
     """The author; None for a command that names none."""
-    return (
-        None if isinstance(command, AllocateTimestamps | Connect | ExpireHold) else command.author
-    )
+    authorless = AllocateTimestamps | Connect | ExpireHold | Retain
+    return None if isinstance(command, authorless) else command.author
 
 
 def decides_writer(command: bytes) -> bool:
@@ -503,6 +520,8 @@ def _refusal(command: Command) -> LogServiceError | None:
             )
         case ExpireHold(revision=0):
             return InvalidArgument("a hold without a revision does not expire", field="revision")
+        case Retain(policy=policy, lsn=lsn) if not (policy and lsn):
+            return InvalidArgument("a policy's version and an LSN", field="retention")
         case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
             return InvalidArgument("not a nonce", field="nonce")
         case BeginLineage(number=number, lineage=lineage, parent=parent):

@@ -65,6 +65,7 @@ from logservice.rsm.commands import (
     ReleaseHold,
     ReleaseWriter,
     RenewHold,
+    Retain,
     SetHold,
     SetHoldFor,
     Truncate,
@@ -299,6 +300,8 @@ class LogRsm:
                 return self._release_hold(command)
             case ExpireHold():
                 return self._expire_hold(command)
+            case Retain():
+                return self._retain(command)
             case AcquireWriter(author, override, expected_epoch, takeover, holder):
                 if not takeover and expected_epoch != state.writer_epoch:
                     return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
@@ -382,6 +385,15 @@ class LogRsm:
             return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.end_lsn)})
         state.requested_lsn = command.lsn
         return Applied(value=state.settle_truncation())
+
+    def _retain(self, command: Retain) -> Outcome:
+        """No epoch fences it: the log's owner has asked for it by the policy (INV-RSM-RETAIN)."""
+        state = self.state
+        if command.lsn >= state.end_lsn - 1:
+            return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.end_lsn)})
+        before = state.truncated_lsn
+        truncated = state.retain(command.lsn)
+        return Applied(value=truncated, count=truncated - before, duplicate=truncated == before)
 
     def _set_hold(self, author: Author, override: bool, name: str, wanted: Hold) -> Outcome:
         state = self.state

@@ -8,6 +8,8 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
   granting an epoch drops a request that a hold still keeps back (``requested_lsn =
   truncated_lsn``). Otherwise the request would take effect under a newer epoch than the one it came
   with, which G9 forbids.
+- INV-RSM-RETAIN: what the policy lets go (`retain`) goes as far as the holds allow at that entry,
+  and no further later; the newest record stays. A truncation that holds keep back stays as it is.
 - INV-RSM-HOLD: every hold lies above `truncated_lsn`; so a hold, once granted, is kept.
 - INV-RSM-EPOCH: `writer_epoch` grows only; 0 means that none was ever granted.
 - INV-RSM-WRITER: while somebody holds the epoch, only the identity that acquired it appends or
@@ -264,11 +266,21 @@ class LogState:
         del self.holds[name]
         self.hold_changes += 1
 
+    def retain(self, lsn: Lsn) -> Lsn:
+        """Let records up to `lsn` go as far as the holds allow; returns what is truncated."""
+        effective = self._as_held(lsn)
+        self.requested_lsn = max(self.requested_lsn, effective)
+        return self._truncate(effective)
+
     def settle_truncation(self) -> Lsn:
         """Let the requested truncation take effect as far as the holds allow; returns how far."""
-        effective = self.requested_lsn
-        for hold in self.holds.values():
-            effective = Lsn(min(effective, hold.lsn - 1))
+        return self._truncate(self._as_held(self.requested_lsn))
+
+    def _as_held(self, lsn: Lsn) -> Lsn:
+        """`lsn`, or below the lowest hold."""
+        return min([lsn, *(Lsn(hold.lsn - 1) for hold in self.holds.values())])
+
+    def _truncate(self, effective: Lsn) -> Lsn:
         if effective > self.truncated_lsn:
             self.truncated_lsn = effective
             gone = bisect_right(self.rejected, effective, key=_last_lsn)

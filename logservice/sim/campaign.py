@@ -27,7 +27,9 @@ from logservice import versions
 from logservice.sim.config import (
     SimConfig,
     draw,
+    make_few_drives,
     make_loud,
+    make_retaining,
     make_slow_catch_up,
     make_standing,
 )
@@ -109,8 +111,18 @@ CATCH_UP_SHARE = 0.3
 HOLDERS_SHARE = 0.4
 """Of worlds of version 2 without a rogue those in which logs are held with a time to live."""
 
+FEW_DRIVES_SHARE = 0.3
+"""Of worlds of version 2 without a rogue those whose HAKeeper drives few operators in a pass."""
+
+FEW_DRIVES = (2, 3, 4)
+"""How many. Of two one is a first place, and one is in turn."""
+
 RESTORES_SHARE = 0.2
 """Of worlds of version 2 without a rogue those in which a log is restored."""
+
+RETENTION_SHARE = 0.25
+"""Of worlds of version 2 those whose logs have a retention. They have no rogue and no upgrade, and
+nobody administers them, so that the policy is one for the whole world."""
 
 ROGUE_SHARE = 0.05
 """The share of worlds with a rogue in a campaign that does not ask for one in each."""
@@ -139,6 +151,8 @@ def world_of(
         config = make_rogue(config)
     config.restores = highest > versions.FIRST and not config.rogue and _may_restore(seed)
     config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
+    if highest > versions.FIRST and not config.rogue:
+        _limit_drives(config)
     if config.calm:
         if highest > versions.FIRST and not config.rogue:
             if OLDER_SHARE <= chance < OLDER_SHARE + IDLE_SHARE:
@@ -147,6 +161,8 @@ def world_of(
                 make_loud(config)
             elif _may_stand(seed):
                 make_standing(config)
+            if not config.idle_s and _may_retain(seed):
+                make_retaining(config)
         return config
     config.upgrade = not version and chance > 1 - UPGRADE_SHARE
     # Beside a rogue nobody administers: whatever changes in HAKeeper then is the rogue's doing.
@@ -157,11 +173,23 @@ def world_of(
     old = highest == versions.FIRST or config.upgrade
     if not (old or config.rogue or lossy) and _may_stand(seed):
         make_standing(config)
+    if not (old or config.rogue or config.administered) and _may_retain(seed):
+        make_retaining(config)
     return config
+
+
+def _may_retain(seed: int) -> bool:
+    return random.Random(f"retention/{seed}").random() < RETENTION_SHARE
 
 
 def _may_hold(seed: int) -> bool:
     return random.Random(f"holders/{seed}").random() < HOLDERS_SHARE
+
+
+def _limit_drives(config: SimConfig) -> None:
+    chance = random.Random(f"drives/{config.seed}")
+    if chance.random() < FEW_DRIVES_SHARE:
+        make_few_drives(config, chance.choice(FEW_DRIVES))
 
 
 def _may_restore(seed: int) -> bool:

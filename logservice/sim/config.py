@@ -16,6 +16,9 @@ from logservice.bounds import (
     CATCH_UP_BEHIND_BYTES,
     CATCH_UP_TURN_BYTES,
     LOGDB_GROUP_BYTES_GOAL,
+    RETENTION_AGE_S_MIN,
+    RETENTION_BYTES_MIN,
+    RETENTION_RECORDS_MIN,
     SCRUB_PASS_INTERVAL_S,
 )
 from logservice.sim.net import NetFaults
@@ -100,8 +103,14 @@ class SimConfig:
     holders: bool = False
     """Somebody holds each log with a time to live; see `clients.holder`."""
 
+    drives_per_pass: int = 0
+    """Operators that a pass of HAKeeper drives; 0: as in the product. See `lowered`."""
+
     restores: bool = False
     """There is one more log, which is restored; see `clients.restorer`."""
+
+    retention: tuple[int, int, int] = (0, 0, 0)
+    """What the policy of all logs keeps: seconds, bytes, records; 0: everything."""
 
     net: NetFaults = field(default_factory=NetFaults)
     crash_interval_s: float = 0.0
@@ -321,6 +330,11 @@ def make_slow_catch_up(config: SimConfig, bytes_per_s: int) -> None:
     config.catch_up_turn_bytes, config.catch_up_behind_bytes = 1024, 2048
 
 
+def make_few_drives(config: SimConfig, most: int) -> None:
+    """Let a pass of HAKeeper drive so few operators that some have to wait in a small cluster."""
+    config.drives_per_pass = most
+
+
 def make_loud(config: SimConfig) -> None:
     """Make a world without faults in which one log has more to write than the disks take."""
     config.calm, config.loud = True, True
@@ -331,6 +345,28 @@ def make_loud(config: SimConfig) -> None:
     config.shards, config.writers = max(2, min(config.shards, 4)), max(1, config.writers)
     config.threaded_disks, config.disk_delay_s = (True,) * config.stores, 0.02
     config.group_bytes_goal, config.entry_bytes_target, config.tick_ms = 300, 256, 50
+
+
+def make_retaining(config: SimConfig, *, aged: bool = False) -> None:
+    """Let the policies of all logs keep some of their records. In most of these worlds nobody
+    truncates beside them, and the logs are few, so that they come to have more than that. `aged`:
+    the policy is one of an age, in any case.
+    """
+    chance = random.Random(f"retaining/{config.seed}")
+    config.truncates = config.truncates and chance.random() < 0.3
+    config.shards, config.writers = min(config.shards, 2), max(1, config.writers)
+    config.operations_per_s = max(config.operations_per_s, 20.0)
+    age_s, size, records = RETENTION_AGE_S_MIN, RETENTION_BYTES_MIN, RETENTION_RECORDS_MIN
+    config.retention = chance.choice(
+        ((age_s, 0, 0), *[(0, size, 0)] * 2, *[(0, 0, records)] * 2, (0, 2 * size, 2 * records))
+    )
+    if aged:
+        config.retention = (age_s, 0, 0)
+    if config.retention[0]:
+        # Two minutes have to pass in such a world: in a slow rhythm.
+        config.tick_ms, config.hakeeper_tick_s, config.quiesce_ticks = 100, 0.5, 20
+        config.truncation_interval_s = 3.0
+        config.scrub_interval_s = max(config.scrub_interval_s, 10.0)
 
 
 def make_standing(config: SimConfig) -> None:

@@ -14,7 +14,7 @@ import gc
 import random
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from logservice_wire.errors import Halted, LogServiceError
@@ -22,6 +22,7 @@ from logservice_wire.errors import Halted, LogServiceError
 from logservice import bounds, versions
 from logservice.checksum import crc32
 from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import Operator, State
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.nodehost.replica.replica import Replica
@@ -32,6 +33,7 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers import ALL
 from logservice.sim.checkers.checker import Checks
 from logservice.sim.checkers.exact_truncation import covered_and_held
+from logservice.sim.checkers.retention import OLD_LATE_S, OLD_SHARE, Retained
 from logservice.sim.checkers.times import leads_in_vain
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
@@ -39,6 +41,7 @@ from logservice.sim.clients.client import Client, ShardHistory, runs_of, times_o
 from logservice.sim.clients.holder import GONE_S, Holder
 from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.neighbour import Neighbour
+from logservice.sim.clients.policy_setter import PolicySetter
 from logservice.sim.clients.replayer import Replayer
 from logservice.sim.clients.restorer import RESTORER, Restorer
 from logservice.sim.clients.tn_services import TnServices
@@ -49,9 +52,10 @@ from logservice.sim.faults.faults import Faults
 from logservice.sim.faults.standing import Standing
 from logservice.sim.faults.upgrade import Upgrade
 from logservice.sim.faults.zones import ZONES_FOR_A_RULE, Zones, crowded, label_of
-from logservice.sim.history import Read, Run, check
+from logservice.sim.history import Outcome, Read, Run, Truncate, check
 from logservice.sim.interfaces import Crash, Store
 from logservice.sim.loop import Process, SimLoop
+from logservice.sim.lowered import lowered
 from logservice.sim.net import SimNet, SimTransport
 from logservice.sim.oracle import Oracle
 from logservice.sim.rogue import Rogue
@@ -146,6 +150,7 @@ class World:
         self._tn = TnServices(self, self._administrator) if self._administrator else None
         self._standing = Standing(self) if config.stands else None
         self._watch = Watch(self.rogue) if self.rogue is not None else None
+        self._policies = PolicySetter(self) if any(config.retention) else None
         self._restorer = (
             Restorer(self, RESTORER, ShardId(config.shards + 1), ShardHistory())
             if config.restores
@@ -175,7 +180,8 @@ class World:
         try:
             main = loop.spawn(loop.world, self._main())
             main.add_done_callback(lambda _: loop.stop())
-            loop.run_forever()
+            with lowered(self.config):
+                loop.run_forever()
             if main.done() and not main.cancelled() and main.exception() is not None:
                 error = main.exception()
                 self.violate("world", f"{error!r}", error)
@@ -239,6 +245,10 @@ class World:
             await self._released(self._replayer)
         if self._serving is not None:
             await self._serving
+        if config.drives_per_pass:
+            await self._repairs_end()
+        if self._policies is not None:
+            await self._retained(self._policies)
         if config.idle_s:
             await self._idle(config.idle_s)
         if config.diverges:
@@ -271,6 +281,8 @@ class World:
             self._begin_client(Holder(self, number, shard, self.histories[shard]))
         if self._restorer is not None:
             self._begin_client(self._restorer)
+        if self._policies is not None:
+            self.loop.spawn(self.loop.world, self._policies.run())
 
     def _begin_client(self, client: Client) -> None:
         self.clients.append(client)
@@ -476,6 +488,32 @@ class World:
         elif restorer.unfinished and self.cluster_version >= versions.NEWEST:
             self.violate("restore", f"it does not come to its end: {self.state()}")
 
+    async def _retained(self, policies: PolicySetter) -> None:
+        """Wait until nothing is left of the logs but what their policies keep."""
+        config = self.config
+        slowest = min(config.clock_rates, default=1.0)
+        if config.retention[0]:
+            await asyncio.sleep(OLD_SHARE * (config.retention[0] + OLD_LATE_S))
+        deadline_s = self.loop.now_s + (SETTLE_S + 4 * config.truncation_interval_s) / slowest
+        while left := [*self._unretained(policies)]:
+            if self.loop.now_s > deadline_s:
+                self.violate("retention", f"{left[0]}: {self.state()}")
+                return
+            await asyncio.sleep(0.5)
+        await self._settle()
+
+    def _unretained(self, policies: PolicySetter) -> Iterator[str]:
+        if not policies.done:
+            yield "the policies are not set"
+        checker = next(one for one in self.checks.checkers if isinstance(one, Retained))
+        for shard in self.shards:
+            leading = [one for _, one in self._members(shard) if one.ready_to_lead]
+            if not leading:
+                yield f"shard {shard} has no leader"
+            for replica in leading:
+                if what := checker.left(replica, self.config, self.loop.now_s):
+                    yield f"shard {shard}: {what}"
+
     async def _deletions(self, administrator: Administrator) -> None:
         """Wait until nothing is left of deleted logs."""
         deadline_s = self.loop.now_s + SETTLE_S
@@ -483,6 +521,24 @@ class World:
             if self.loop.now_s > deadline_s:
                 self.violate("deletion", left[0])
                 return
+            await asyncio.sleep(0.5)
+
+    async def _repairs_end(self) -> None:
+        """Wait until every operator that is under way now has come to its end. Others may begin."""
+        deadline_s = self.loop.now_s + SPREAD_S + self._patience_s()
+        last, left = 0, list[Operator]()
+        while True:
+            state = self._led_hakeeper()
+            if state is not None:
+                last = last or state.next_operator_id
+                left = [one for one in state.sorted_operators() if one.id < last]
+                if not left:
+                    return
+            if self.loop.now_s > deadline_s:
+                said = [f"{one.id} {one.kind} shard {one.shard}: {one.step}" for one in left]
+                self.violate("drives", f"operators do not end: {said}; {self.state()}")
+                return
+            self._restart_what_gave_up()
             await asyncio.sleep(0.5)
 
     async def _released(self, replayer: Replayer) -> None:
@@ -523,6 +579,14 @@ class World:
                 return
             self._restart_what_gave_up()
             await asyncio.sleep(1.0)
+
+    def _led_hakeeper(self) -> State | None:
+        """What HAKeeper knows where it leads."""
+        for _, replica in self._members(HAKEEPER_SHARD):
+            machine = replica.state_machine
+            if replica.ready_to_lead and isinstance(machine, HAKeeperRsm):
+                return machine.state
+        return None
 
     async def _idle(self, idle_s: float) -> None:
         """Nothing fails and nobody asks for anything: nothing may be moved, and no leader changes.
@@ -634,6 +698,11 @@ class World:
                         history.operations.append(self._final_read(store, shard, history))
                     except Halted as halted:
                         self.violate("scrub", f"{store.store_id} was not whole: {halted.message}")
+            for asked_s, lsn in self._by_policy(shard):
+                self.counts["truncated by retention"] += 1
+                history.operations.append(
+                    Truncate("retention", lsn, asked_s, asked_s, Outcome.UNKNOWN)
+                )
             verdict = check(history.operations)
             for count in ("acked records", "reads", "acked records read back", "truncates"):
                 self.counts[count] += verdict.counts[count]
@@ -663,6 +732,11 @@ class World:
                 if replica.ready_to_lead and found != log.witnesses:
                     said = f"{found} witnesses, created with {log.witnesses}"
                     self.violate("witnesses", f"shard {log.shard} led by {store.store_id}: {said}")
+
+    def _by_policy(self, shard: ShardId) -> Sequence[tuple[float, int]]:
+        """What retention let go of a log, and when."""
+        checker = next(one for one in self.checks.checkers if isinstance(one, Retained))
+        return checker.truncations.get(shard, ())
 
     def _search_times(self, replica: Replica, times: list[tuple[int, int]]) -> None:
         """LSN at a time, for some times, beside what the log says when it is read whole."""

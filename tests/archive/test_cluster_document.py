@@ -130,3 +130,13 @@ async def test_an_archive_without_a_document_is_not_restored_as_a_whole(
             write(files, wrong)
         with pytest.raises(InvalidArgument, match="one by one"):
             await RestoreAll(client, files).run()
+
+
+def test_the_retention_is_known_and_not_restored() -> None:
+    """It would let go what was just brought back."""
+    kept = LogEntry(
+        shard_id=3, name="wal", replicas=3, state="open", protected=True, retention_age_s=60
+    )
+    policy = kept.policy()
+    assert (kept.retention, policy.protected, policy.retention_age_s) == (True, True, 0)
+    assert not LogEntry(shard_id=3, name="wal", replicas=3, state="open").retention

@@ -138,7 +138,10 @@ def test_what_is_guarded_is_not_deleted_and_not_closed(ctl: Program) -> None:
     shard = made["shard"]
     other = ctl("shard", "delete", shard, "--name", "other")
     assert "name=kept" in other.err
-    assert "refused: protected" in ctl("shard", "delete", shard, "--name", "kept").err
+    for force in ([], ["--force"]):
+        guarded = ctl("shard", "delete", shard, "--name", "kept", *force)
+        assert (guarded.code, "refused: protected" in guarded.err) == (exit_codes.REFUSED, True)
+    assert ctl.json("append", shard, "zero") == {"first_lsn": 1, "records": 1}
     ctl.json("shard", "set", shard, "--no-protect")
     ctl("append", shard, "one")
     ctl.json("hold", "set", shard, "backup", 1)
@@ -146,7 +149,7 @@ def test_what_is_guarded_is_not_deleted_and_not_closed(ctl: Program) -> None:
     refused = ctl("shard", "delete", shard, "--name", "kept")
     assert (refused.code, "refused: holds" in refused.err) == (exit_codes.REFUSED, True)
     # A Close is for ever, so nothing was closed on the way to the refusal.
-    assert ctl.json("append", shard, "two") == {"first_lsn": 2, "records": 1}
+    assert ctl.json("append", shard, "two") == {"first_lsn": 3, "records": 1}
     assert ctl.json("shard", "delete", shard, "--name", "kept", "--force") == {
         "deleted": shard,
         "name": "kept",

@@ -272,6 +272,7 @@ class _Parts:
                 figures=lambda: {"bytes_per_s": 9, "sent_bytes": 8, "delayed": 7, "waiting": 6}
             ),
             clocks=SimpleNamespace(ahead_us=12_500, far=False),
+            retention=SimpleNamespace(records=9000),
             hold_expiry=SimpleNamespace(oldest_age_s=lambda replica: 77.5),
             requests=SimpleNamespace(refused={("shard.append", "member"): 6}),
         )

@@ -385,6 +385,7 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
         bytes(range(32)),
     ),
     commands.EndRestore(APP, bytes(range(16)), bytes(range(32))),
+    commands.Retain(7, Lsn(4096)),
 )
 
 _BLOCKS = [

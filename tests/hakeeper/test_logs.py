@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from logservice_wire.errors import Reason
+from logservice_wire.errors import NotReady, Reason
 
 from logservice import bounds
 from logservice.hakeeper import tombstones
@@ -369,7 +369,25 @@ def test_a_deletion_is_refused_and_changes_nothing(
     assert model.rsm.save_snapshot() == before
     model.index += 1
     forced = delete(model, **{**fields, "force": True})  # type: ignore[arg-type]
-    assert isinstance(forced, Applied) == (fields.get("name") == "log-1")
+    may = fields.get("name") == "log-1" and "protect" not in prepare
+    assert isinstance(forced, Applied) == may
+
+
+def test_inv_hk_protected_only_another_policy_takes_the_protection_off(model: Model) -> None:
+    """INV-HK-PROTECTED: not force, and not a log that is closed or has lost its majority."""
+    model.propose(proposals.ChangeShard(ShardId(1), policy=Policy(protected=True)))
+    close(model, 1)
+    for name in holders(model, 1)[:2]:
+        model.stores[StoreId(name)].copies.pop(ShardId(1))
+    model.run(5)
+    for force in (False, True):
+        outcome = delete(model, 1, "log-1", force=force)
+        assert refusal(outcome) == (Reason.DELETE_REFUSED, {"why": "protected"})
+    model.new_hakeeper_leader()
+    outcome = delete(model, 1, "log-1", force=True)
+    assert refusal(outcome) == (Reason.DELETE_REFUSED, {"why": "protected"})
+    model.propose(proposals.ChangeShard(ShardId(1), policy=Policy()))
+    assert isinstance(delete(model, 1, "log-1", force=True), Applied)
 
 
 def test_force_deletes_a_log_whose_majority_is_lost(model: Model) -> None:
@@ -579,6 +597,55 @@ def test_limits_are_shown_and_stores_are_told_of_all_of_them(model: Model) -> No
     delete(model, second, "second", force=True)
     limit(model, 1)
     assert limits.news(model.state, version) == ()
+
+
+def test_the_retention_is_shown_and_stores_are_told_of_it(model: Model) -> None:
+    second = born(model, "second", policy=Policy(retention_age_s=86_400))
+    limit(model, 1, retention_bytes=1 << 30, retention_records=1000)
+    assert limits.news(model.state, 0) == (
+        ShardLimits(ShardId(1), retention_bytes=1 << 30, retention_records=1000),
+        ShardLimits(second, retention_age_s=86_400),
+    )
+    found = view(model, 1)
+    assert (found.retention_age_s, found.retention_bytes, found.retention_records) == (
+        0,
+        1 << 30,
+        1000,
+    )
+    assert view(model, second).retention_age_s == 86_400
+    version = model.state.limits_version
+    model.new_hakeeper_leader()
+    limit(model, 1)
+    assert model.state.limits_version == version + 1
+    assert limits.news(model.state, version) == (ShardLimits(second, retention_age_s=86_400),)
+
+
+def test_the_bounds_of_a_retention(model: Model) -> None:
+    for field, least in (
+        ("retention_age_s", bounds.RETENTION_AGE_S_MIN),
+        ("retention_bytes", bounds.RETENTION_BYTES_MIN),
+        ("retention_records", bounds.RETENTION_RECORDS_MIN),
+    ):
+        low = limit(model, 1, **{field: least - 1})
+        assert wrong(low) == (field, f"at least {least}, or 0 for no limit")
+        assert isinstance(limit(model, 1, **{field: least}), Applied)
+        assert wrong(limit(model, 0, **{field: least})) == ("shard_id", "shard 0 has no limits")
+    most = bounds.RETENTION_AGE_S_MAX
+    assert wrong(limit(model, 1, retention_age_s=most + 1)) == (
+        "retention_age_s",
+        f"at most {most}, or 0 for no limit",
+    )
+    assert isinstance(limit(model, 1, retention_age_s=most), Applied)
+
+
+def test_a_cluster_of_version_1_has_no_retention() -> None:
+    """It cannot be said there, so no store of it is told."""
+    change = proposals.ChangeShard(ShardId(1), policy=Policy(retention_records=1000))
+    with pytest.raises(NotReady):
+        proposals.encode(change, 1)
+    made = proposals.CreateShard(ShardId(0), "x", 3, policy=Policy(retention_records=1000))
+    with pytest.raises(NotReady):
+        proposals.encode(made, 1)
 
 
 def test_limits_that_nobody_can_have_are_refused(

@@ -66,7 +66,23 @@ class Plain:
         self.index.compact(*self.floor)
         self.places = [place for place in self.places if place[0].index > entry.index]
 
+    def check_newest(self) -> None:
+        """What has so many bytes behind it, as adding them up says."""
+        if not self.places:
+            assert self.index.before_newest(1, self.index.last_index) == self.index.floor_index
+            return
+        through = self.rng.choice(self.places)[0].index
+        size = self.rng.choice((1, 100, 1000, 5000))
+        behind, found = 0, self.index.floor_index
+        for entry, _, _ in reversed(self.places):
+            if behind >= size and found == self.index.floor_index:
+                found = int(entry.index)
+            if entry.index <= through:
+                behind += record_bytes(len(entry.payload))
+        assert self.index.before_newest(size, through) == found
+
     def check(self) -> None:
+        self.check_newest()
         index = self.index
         last = self.places[-1][0] if self.places else None
         tail = self.floor if last is None else (last.index, last.term, last.next_lsn)

@@ -35,6 +35,8 @@ from tests.waiting import eventually
 class Wall(SystemClock):
     """A clock whose time of day is set by hand."""
 
+    confirmed = True
+
     def __init__(self, now_us: int) -> None:
         self.now_us = now_us
 

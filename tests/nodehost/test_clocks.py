@@ -251,6 +251,59 @@ async def test_a_store_that_is_alone_has_nobody_to_ask() -> None:
     assert beside.stamped_ahead_us == YEAR_US
 
 
+async def test_inv_time_5_a_log_goes_on_from_its_times_until_a_majority_agrees() -> None:
+    """A clock that is a year behind, and not found out yet, makes no block look old."""
+    beside = Neighbours(b=None, c=0)
+    beside.clock.ahead_us = -YEAR_US
+    beside.stamps._rsm.state.append_time_us = NOW_US - 2 * YEAR_US
+    await beside.look()
+    assert not beside.watch.confirmed
+    assert beside.stamps.stamp() == NOW_US - 2 * YEAR_US + 1
+    beside.ahead_us = {"b": 0, "c": 0}
+    await beside.look()
+    assert beside.watch.confirmed
+    assert beside.stamps.stamp() == NOW_US - SKEW_US
+    beside.ahead_us = {"b": None, "c": None}
+    await beside.look()
+    assert beside.watch.confirmed, "what was agreed on counts"
+    alone = Neighbours()
+    assert not alone.watch.confirmed
+    alone.watch.tick(0.0, 1)
+    assert alone.watch.confirmed
+
+
+async def test_inv_retain_age_what_an_age_is_judged_by() -> None:
+    """INV-RETAIN-AGE: a clock that jumps by a year makes nothing old."""
+    beside = Neighbours(b=0, c=0)
+    assert beside.watch.past_us() is None
+    await beside.look()
+    assert beside.watch.past_us() == NOW_US
+    beside.clock.ahead_us = YEAR_US
+    assert beside.watch.past_us() == NOW_US + SKEW_US
+    await beside.look()
+    assert beside.watch.far
+    assert beside.watch.past_us() is None
+    beside.clock.ahead_us = 0
+    await beside.look()
+    assert beside.watch.past_us() == NOW_US
+
+
+async def test_inv_retain_age_a_store_that_is_alone_goes_by_its_lowest_clock() -> None:
+    alone = Neighbours()
+    alone.watch.tick(0.0, 1)
+    alone.clock.passed_s = 5.0
+    assert alone.watch.past_us() == NOW_US + 5 * S_US
+    alone.clock.ahead_us = YEAR_US
+    alone.watch.tick(5.0, 1)
+    assert alone.watch.past_us() == NOW_US + 5 * S_US
+    alone.clock.ahead_us = -YEAR_US
+    alone.watch.tick(5.1, 1)
+    assert alone.watch.past_us() == NOW_US + 5 * S_US - YEAR_US
+    alone.clock.ahead_us = 0
+    alone.watch.tick(5.2, 1)
+    assert alone.watch.past_us() == NOW_US + 5 * S_US - YEAR_US, "late, and never early"
+
+
 # --- a cluster -----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
     NotReady,
+    PermissionDenied,
     ShardNotFound,
 )
 
@@ -443,7 +444,7 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
     ):
         with pytest.raises(InvalidArgument):
             await host.on_request(asker, FINDING.method, body)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(PermissionDenied):
         await host.on_request(
             cluster.host(3).identity, FINDING.method, finding((1, own), (2, b), (3, b))
         )

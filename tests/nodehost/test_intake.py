@@ -44,6 +44,8 @@ TRUNCATE = commands.Truncate(APP, Lsn(1), 0)
 class Wall(ManualClock):
     """Says always the same."""
 
+    confirmed = True
+
     def __init__(self, now_us: int) -> None:
         super().__init__()
         self._now_us = now_us

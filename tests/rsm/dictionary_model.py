@@ -156,6 +156,16 @@ class DictionaryModel:
         self.requested = lsn
         return ok(value=self._settle())
 
+    def retain(self, lsn: int) -> Answer:
+        if lsn >= self.next_lsn - 1:
+            return "BEYOND_TAIL", {"next_lsn": self.next_lsn}
+        before = self.truncated
+        bound = min([lsn, *(held - 1 for held in self.holds.values())])
+        self.truncated = max(before, bound)
+        self.requested = max(self.requested, self.truncated)
+        gone = self.truncated - before
+        return ok(value=self.truncated, count=gone, duplicate=int(not gone))
+
     def _settle(self) -> int:
         bound = min([self.requested, *(lsn - 1 for lsn in self.holds.values())])
         self.truncated = max(self.truncated, bound)

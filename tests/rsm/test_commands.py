@@ -27,6 +27,7 @@ from logservice.rsm.commands import (
     ReleaseHold,
     ReleaseWriter,
     RenewHold,
+    Retain,
     SetHold,
     SetHoldFor,
     Truncate,
@@ -57,6 +58,7 @@ GOLDEN: list[tuple[Command, str]] = [
     ),
     (RenewHold(APP, "x"), "0b020000" + BY + "78"),
     (ExpireHold(Index(258), "x"), "0c020000" + "0201000000000000" + "78"),
+    (Retain(3, Lsn(258)), "10020000" + "0300000000000000" + "0201000000000000"),
 ]
 
 
@@ -118,6 +120,8 @@ def test_random_bytes_never_fail_in_another_way() -> None:
         (SetHoldFor(APP, False, Lsn(1), 0, ""), InvalidArgument, "name"),
         (RenewHold(APP, ""), InvalidArgument, "name"),
         (ExpireHold(Index(0), "h"), InvalidArgument, "revision"),
+        (Retain(0, Lsn(5)), InvalidArgument, "retention"),
+        (Retain(3, Lsn(0)), InvalidArgument, "retention"),
     ],
 )
 def test_bad_fields_are_refused_before_they_are_proposed(

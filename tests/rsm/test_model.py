@@ -30,6 +30,7 @@ from logservice.rsm.commands import (
     ReleaseHold,
     ReleaseWriter,
     RenewHold,
+    Retain,
     SetHold,
     SetHoldFor,
     Truncate,
@@ -64,6 +65,7 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
         st.tuples(
             st.just("truncate"), st.tuples(st.integers(-2, 9), st.sampled_from([0, 0, 1]), who)
         ),
+        st.tuples(st.just("retain"), st.tuples(st.integers(-2, 9))),
         st.tuples(st.just("hold"), st.tuples(small, st.integers(-2, 9), who, override)),
         st.tuples(
             st.just("hold for"),
@@ -160,6 +162,9 @@ class Pair:
                 lsn, epoch, by = max(0, model.truncated + ahead), self._epoch(-older), author(who)
                 expected_answer = model.truncate(lsn, epoch, by.identity)
                 self._command(Truncate(by, Lsn(lsn), epoch), expected_answer)
+            case "retain", (ahead,):
+                lsn = max(1, model.truncated + ahead)
+                self._command(Retain(3, Lsn(lsn)), model.retain(lsn))
             case "hold", (name, ahead, who, override):
                 lsn, text = max(0, model.truncated + ahead), NAMES[name % 3]
                 by, forced = author(who), bool(override)
@@ -311,6 +316,8 @@ def random_step(rng: random.Random) -> Step:
         who, other = rng.choice([0] * 8 + [1, 2]), int(rng.random() < 0.1)
         rest = (rng.randrange(5), who, other)
         return "append", (rng.randint(1, 3), rng.randrange(7), ahead, epoch, *rest)
+    if roll < 0.62:
+        return "retain", (rng.randint(-2, 15),)
     kind = rng.choice(
         [
             "open",
@@ -352,7 +359,7 @@ def random_step(rng: random.Random) -> Step:
 
 def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(90):
+    for seed in range(100):
         rng = random.Random(seed)
         with small_limits() as model:
             pair = Pair(model)
@@ -372,6 +379,8 @@ def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
         "Truncate FENCED",
         "Truncate STALE_TRUNCATE",
         "Truncate BEYOND_TAIL",
+        "Retain ok",
+        "Retain BEYOND_TAIL",
         "SetHold ok",
         "SetHold HOLD_REFUSED",
         "SetHold BUSY",

@@ -19,14 +19,24 @@ from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.state import ShardState, StoreState
-from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.hakeeper.state import Operator, Repair, ShardState, StoreState
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
 from logservice.membership import Member, Membership
 from logservice.raft.messages import Heartbeat, RequestVote, VoteResponse
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.state import Hold
 from logservice.sim.checkers import ALL, snapshots
 from logservice.sim.checkers.checker import Checker
+from logservice.sim.checkers.drives import Drives
 from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import LeaderCompleteness
 from logservice.sim.checkers.logs import LogLsn, LogMatching, StateMachineSafety
@@ -406,3 +416,103 @@ def test_a_hold_that_a_truncation_has_passed() -> None:
     watch.checker.applied(store, SHARD, command, rsm)
     (said,) = watch.said()
     assert said.startswith("s1/1 at index 7: truncated through 9, past passed ")
+
+
+# --- what a pass of HAKeeper drives ---------------------------------------------------------------
+
+
+class Passes:
+    """Shard 0's state, entry by entry, with a checker of what its passes drive."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bounds, "HAKEEPER_DRIVES_PER_PASS_MAX", 3)
+        monkeypatch.setattr(bounds, "HAKEEPER_DRIVES_IN_TURN_MIN", 1)
+        self.watch = Watch(Drives)
+        self.machine = HAKeeperRsm()
+        self.state = self.machine.state
+        self.state.cluster_version = 2
+        self.state.shards = {ShardId(n): ShardState(ShardId(n), "log", 3, 0) for n in range(20)}
+        self.index = 0
+
+    def begin(self, *shards: int) -> None:
+        for shard in shards:
+            number = self.state.next_operator_id
+            where = ReplicaId(number), ReplicaId(0), StoreId("s1"), Incarnation(1)
+            self.state.operators[number] = Operator(
+                number, Repair.START, ShardId(shard), *where, self.state.tick, heard=True
+            )
+            self.state.operators[number].driven_tick = self.state.tick
+            self.state.next_operator_id += 1
+
+    def applied(self) -> list[str]:
+        self.index += 1
+        self.watch.checker.applied(STORE, HAKEEPER_SHARD, entry(self.index), self.machine)
+        return self.watch.said()
+
+    def tick(self, *drives: int, ends: Sequence[int] = (), begins: Sequence[int] = ()) -> list[str]:
+        """A tick whose pass drives these; some end by it, and begin."""
+        self.state.tick += 1
+        for number in drives:
+            self.state.operators[number].driven_tick = self.state.tick
+        for number in ends:
+            del self.state.operators[number]
+        self.begin(*begins)
+        return self.applied()
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    made = Passes(monkeypatch)
+    made.applied()
+    made.begin(1, 2, 3, 4)
+    assert made.applied() == []
+    return made
+
+
+def test_a_pass_that_drives_more_than_its_bound(passes: Passes) -> None:
+    assert passes.tick(1, 2, 3) == []
+    (found,) = passes.tick(2, 3, 4, ends=[1])
+    assert "drove the operators [1, 2, 3, 4]" in found
+    passes.state.shards.clear()
+    assert passes.tick(ends=[2, 3, 4], begins=[5, 6, 7, 8]) == [], "logs that were deleted"
+    passes.state.tick += 1
+    passes.begin(5, 6, 7, 8)
+    for operator in passes.state.operators.values():
+        operator.heard = False
+    assert "drove the operators [9, 10, 11, 12]" in passes.applied()[0]
+
+
+def test_an_operator_that_is_passed_over_too_often(passes: Passes) -> None:
+    """One of four waits for three passes, if one place is in turn."""
+    for _ in range(3):
+        assert passes.tick(1, 2, 3) == []
+    (found,) = passes.tick(1, 2, 3, begins=[5])
+    assert found == "4 passes passed operator 4 of shard 4 over, one of 4"
+    assert passes.tick(4, 2) == []
+    # They are five now, and that of shard 3 was passed over once.
+    for _ in range(3):
+        assert passes.tick(1, 2, 5) == []
+    assert [len(passes.tick(1, 2, 5)) for _ in range(2)] == [1, 2]
+
+
+def test_an_operator_that_waits_without_passes(passes: Passes) -> None:
+    """Five ticks after it was driven it is due, and then others may be before it for three."""
+    for _ in range(bounds.HAKEEPER_OPERATOR_CHECK_TICKS - 1 + 3):
+        assert passes.tick() == []
+    assert len(passes.tick()) == 4
+
+
+def test_an_operator_of_shard_0_behind_others(passes: Passes) -> None:
+    assert passes.tick(3, 4, begins=[0, 0, 0]) == []
+    assert passes.tick(5, 6, 1) == [], "the first places have others of shard 0"
+    assert passes.tick(5, 7, ends=[6]) == [], "and so has one that ended"
+    (found,) = passes.tick(5, 1, 2)
+    assert found == "operators [7] of shard 0 wait, and a pass drove [1, 2, 5]"
+
+
+def test_no_pass_of_cluster_version_1_is_judged(passes: Passes) -> None:
+    passes.state.cluster_version = 1
+    for _ in range(20):
+        assert passes.tick() == []
+    passes.state.cluster_version = 2
+    assert passes.tick(ends=[1, 2, 3, 4]) == [], "it was another one when the pass began"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from logservice import bounds
 from logservice.hakeeper.stores import cluster_version
 from logservice.sim.campaign import Totals, ledger_line, run_seed, world_of
+from logservice.sim.checkers.drives import Drives
 from logservice.sim.config import SHORT_S, draw
+from logservice.sim.world import World
 
 CALM = next(seed for seed in range(1, 100) if draw(seed).calm and draw(seed).shards <= 2)
 
@@ -63,3 +66,22 @@ def test_a_cluster_that_was_born_at_version_1_is_raised_by_who_administers_it(
     result = run_seed(seed)
     assert result.ok, result.report.violations
     assert result.report.counts["fault verb RaiseVersion applied"] >= 1
+
+
+def test_repairs_wait_where_a_pass_drives_few_of_them() -> None:
+    """Otherwise the checker of who waits how long would have nothing to see."""
+    worlds = (world_of(seed, short=True) for seed in range(1, 200))
+    config = next(one for one in worlds if one.drives_per_pass == 2 and one.zones)
+    most = bounds.HAKEEPER_DRIVES_PER_PASS_MAX
+    world = World(config)
+    report = world.run()
+    assert report.violations == []
+    [drives] = [one for one in world.checks.checkers if isinstance(one, Drives)]
+    assert drives.passed_over > 0
+    assert bounds.HAKEEPER_DRIVES_PER_PASS_MAX == most > 2, "the bound of the world is gone"
+
+
+def test_no_world_of_version_1_and_none_with_a_rogue_drives_few() -> None:
+    for seed in range(1, 100):
+        assert not world_of(seed, short=True, version=1).drives_per_pass
+        assert not world_of(seed, short=True, rogue=()).drives_per_pass

@@ -272,7 +272,7 @@ class ShardInfo(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: bool = ..., client_addresses: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., policy: _Optional[_Union[ShardPolicy, _Mapping]] = ..., revision: _Optional[int] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., holds: _Optional[int] = ..., held_by: _Optional[_Iterable[str]] = ..., leader_wish_store: _Optional[str] = ..., leader_wish_ticks: _Optional[int] = ..., leader_wish_reason: _Optional[str] = ..., directory_index: _Optional[int] = ..., directory_age_ms: _Optional[int] = ..., witnesses: _Optional[int] = ...) -> None: ...
 
 class ShardPolicy(_message.Message):
-    __slots__ = ("zone_rule", "leader_zone", "protected", "learners", "max_bytes_per_s", "max_records_per_s", "weight")
+    __slots__ = ("zone_rule", "leader_zone", "protected", "learners", "max_bytes_per_s", "max_records_per_s", "weight", "retention_age_s", "retention_bytes", "retention_records")
     class LearnersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -287,6 +287,9 @@ class ShardPolicy(_message.Message):
     MAX_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_PER_S_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_RECORDS_FIELD_NUMBER: _ClassVar[int]
     zone_rule: str
     leader_zone: str
     protected: bool
@@ -294,7 +297,10 @@ class ShardPolicy(_message.Message):
     max_bytes_per_s: int
     max_records_per_s: int
     weight: int
-    def __init__(self, zone_rule: _Optional[str] = ..., leader_zone: _Optional[str] = ..., protected: bool = ..., learners: _Optional[_Mapping[str, int]] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
+    retention_age_s: int
+    retention_bytes: int
+    retention_records: int
+    def __init__(self, zone_rule: _Optional[str] = ..., leader_zone: _Optional[str] = ..., protected: bool = ..., learners: _Optional[_Mapping[str, int]] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., weight: _Optional[int] = ..., retention_age_s: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ...) -> None: ...
 
 class OperatorInfo(_message.Message):
     __slots__ = ("operator_id", "shard_id", "kind", "step", "age_ticks", "replica_id", "store_id", "from_store", "cause", "wish_id", "entries_to_go", "error", "cancelled")

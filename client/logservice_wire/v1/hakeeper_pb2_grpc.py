@@ -288,8 +288,9 @@ class HAKeeperServicer(object):
     def DeleteShard(self, request, context):
         """The log ends for ever: its id is never used again, its name is free, and every store removes its
         replica, also one that is away now. In this order: close the log (Log.CloseShard), then name that
-        Close here. DELETE_REFUSED{why} says what only force overrides: "protected", "holds", "open" (no
-        closed_index was named). NOT_READY until the Close was reported, about a second. To delete a deleted
+        Close here. DELETE_REFUSED{why} says what only force overrides: "holds", "tn-shard", "open" (no
+        closed_index was named); and "protected", which nothing overrides: take the protection off first,
+        by ChangeShard. NOT_READY until the Close was reported, about a second. To delete a deleted
         log changes nothing. Readers and writers are told SHARD_DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

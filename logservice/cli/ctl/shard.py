@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import click
@@ -15,6 +16,7 @@ from logservice.cli.ctl import shard_adoption, shard_replicas
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.shard_argument import shard_argument
+from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 
 _shard = shard_argument("shard_id")
@@ -56,10 +58,34 @@ def _learners(
     return {zone: number for zone, number in found.items() if number} if given else None
 
 
+def _age(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    """A length of time in whole seconds; ``0`` for none."""
+    if given is None or given == "0":
+        return None if given is None else 0
+    return math.ceil(duration(given))
+
+
 def _policy_options(command: click.decorators.FC) -> click.decorators.FC:
     for option in (
         click.option(
-            "--protect/--no-protect", "protected", default=None, help="Deleted only by force."
+            "--protect/--no-protect", "protected", default=None, help="Never deleted, not by force."
+        ),
+        click.option(
+            "--retention-age",
+            "retention_age_s",
+            callback=_age,
+            metavar="TIME",
+            help="Let records go that are older, such as 7d; 0: keep them.",
+        ),
+        click.option(
+            "--retention-bytes",
+            type=click.IntRange(min=0),
+            help="Let records go behind the newest so many bytes; 0: keep them.",
+        ),
+        click.option(
+            "--retention-records",
+            type=click.IntRange(min=0),
+            help="Let records go behind the newest so many; 0: keep them.",
         ),
         click.option(
             "--max-bytes-per-s",
@@ -320,7 +346,7 @@ def close(session: Session, shard_id: int, form: str) -> None:
 @shard.command()
 @_shard
 @click.option("--name", required=True, help="The log's name, so that nobody deletes another one.")
-@click.option("--force", is_flag=True, help="Also when it is protected, has holds, or is broken.")
+@click.option("--force", is_flag=True, help="Also when it has holds, or is broken.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until every live store removed it.")
 @output_option
 @pass_session
@@ -329,8 +355,9 @@ def delete(
 ) -> None:
     """Delete SHARD for ever: its records, replicas and id.
 
-    It is closed first. A log that is protected or has holds is deleted only by force. A store that
-    is away removes its replica when it comes back.
+    It is closed first. A log that has holds is deleted only by force, one that is protected not
+    even then: first `logctl shard set SHARD --no-protect`. A store that is away removes its replica
+    when it comes back.
     """
 
     async def work(client: LogClient) -> None:
@@ -386,6 +413,9 @@ def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
         "max_bytes_per_s": found.policy.max_bytes_per_s or None,
         "max_records_per_s": found.policy.max_records_per_s or None,
         "weight": found.policy.weight,
+        "retention_age_s": found.policy.retention_age_s or None,
+        "retention_bytes": found.policy.retention_bytes or None,
+        "retention_records": found.policy.retention_records or None,
         "labels": dict(found.labels),
         "holds": found.holds,
         "end_lsn": found.end_lsn or None,

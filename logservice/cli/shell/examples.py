@@ -92,6 +92,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl shard set": (
         "logctl shard set 7 --replicas 5",
         "logctl shard set 7 --name old-orders --no-protect --label team=attic",
+        "logctl shard set 7 --retention-age 7d --retention-bytes 0",
     ),
     "logctl shard close": ("logctl shard close 7",),
     "logctl shard delete": (

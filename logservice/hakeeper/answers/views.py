@@ -157,6 +157,9 @@ class ShardView:
     max_bytes_per_s: int = 0
     max_records_per_s: int = 0
     weight: int = 0
+    retention_age_s: int = 0
+    retention_bytes: int = 0
+    retention_records: int = 0
     witnesses: int = 0
     """How many of the wanted replicas store no records."""
 
@@ -488,6 +491,9 @@ def shard_view(state: State, shard: ShardState) -> ShardView:
         max_bytes_per_s=shard.policy.max_bytes_per_s,
         max_records_per_s=shard.policy.max_records_per_s,
         weight=shard.policy.weight,
+        retention_age_s=shard.policy.retention_age_s,
+        retention_bytes=shard.policy.retention_bytes,
+        retention_records=shard.policy.retention_records,
         witnesses=shard.witnesses,
     )
 

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 from logservice import bounds
 from logservice.hakeeper.commands.wire_types import Natural, Text, Weight
 
-UNLIMITED = (0, 0, bounds.SHARD_WEIGHT_DEFAULT)
-"""The limits of a log that nobody limits."""
+UNLIMITED = (0, 0, bounds.SHARD_WEIGHT_DEFAULT, 0, 0, 0)
+"""The limits of a log that nobody limits, and of which everything is kept."""
 
 
 class ZoneRule(enum.StrEnum):
@@ -37,9 +37,10 @@ class LearnersIn(Struct, array_like=True, frozen=True, forbid_unknown_fields=Tru
 
 class Policy(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
     """`leader_zone`: where the leader should be, empty for anywhere. `protected`: the log is
-    deleted only by force. `learners`: the standing learners, each zone once. What is
+    not deleted, not even by force. `learners`: the standing learners, each zone once. What is
     appended per second: 0 for as much as goes. `weight`: its share of a disk that more logs want
-    than it takes.
+    than it takes. Retention: what is older, or lies further back, than any one that is set may go;
+    0: that is no reason. With none set, everything stays until a client truncates.
     """
 
     zone_rule: ZoneRule = ZoneRule.BEST_EFFORT
@@ -49,8 +50,18 @@ class Policy(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, g
     max_bytes_per_s: Natural = 0
     max_records_per_s: Natural = 0
     weight: Weight = bounds.SHARD_WEIGHT_DEFAULT
+    retention_age_s: Natural = 0
+    retention_bytes: Natural = 0
+    retention_records: Natural = 0
 
     @property
-    def limits(self) -> tuple[int, int, int]:
+    def limits(self) -> tuple[int, int, int, int, int, int]:
         """What the stores have to know."""
-        return self.max_bytes_per_s, self.max_records_per_s, self.weight
+        return (
+            self.max_bytes_per_s,
+            self.max_records_per_s,
+            self.weight,
+            self.retention_age_s,
+            self.retention_bytes,
+            self.retention_records,
+        )

@@ -281,7 +281,7 @@ class DeleteShard(
     Struct, tag="delete-shard", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
     """The log of that id and name ends for ever. `closed_index`: of its Close, which the caller has
-    seen. `force`: also when it is open, protected, or has holds.
+    seen. `force`: also when it is open or has holds.
     """
 
     shard: Shard

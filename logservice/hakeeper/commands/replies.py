@@ -58,12 +58,15 @@ class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
 
 
 class ShardLimits(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
-    """The limits of one log; see `policy.Policy`."""
+    """The limits of one log, and what is kept of it; see `policy.Policy`."""
 
     shard: Shard
     max_bytes_per_s: Natural = 0
     max_records_per_s: Natural = 0
     weight: Weight = bounds.SHARD_WEIGHT_DEFAULT
+    retention_age_s: Natural = 0
+    retention_bytes: Natural = 0
+    retention_records: Natural = 0
 
 
 class HoldOrder(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -15,11 +15,13 @@ HAKeeper and a store that comes back years later need no case of their own.
 INV-HK-UNDEAD: nothing is done for a deleted log but to remove it. No replica of it is placed,
 started or added, and its name resolves to nobody.
 
-A log that was not closed, that has holds or a TN shard, or that is protected is deleted only by
-force. Force is for logs that cannot be closed (their majority is lost), and it must name the log,
-too. Whether there are holds is known from reports, so a hold that is set within a heartbeat of the
-deletion may be overlooked; whoever closes the log, looks at its holds and then deletes it overlooks
-none.
+INV-HK-PROTECTED: a log that is protected is not deleted, not even by force: a policy without the
+protection comes first, which is another entry.
+
+A log that was not closed, or that has holds or a TN shard, is deleted only by force. Force is for
+logs that cannot be closed (their majority is lost), and it must name the log, too. Whether there
+are holds is known from reports, so a hold that is set within a heartbeat of the deletion may be
+overlooked; whoever closes the log, looks at its holds and then deletes it overlooks none.
 
 A shard that HAKeeper does not know and that has no tombstone is kept and flagged, never removed.
 """
@@ -63,6 +65,8 @@ def apply_delete(state: State, proposal: DeleteShard) -> Outcome:
     if shard.name != proposal.name:
         why = f"shard {shard.shard} has another name"
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "name", "why": why, "name": shard.name})
+    if shard.policy.protected:
+        return Rejected(Reason.DELETE_REFUSED, {"why": "protected"})
     if not proposal.force:
         refused = _refusal(state, shard, proposal)
         if refused is not None:
@@ -100,8 +104,6 @@ def holders(state: State, shard: ShardId) -> tuple[StoreId, ...]:
 
 def _refusal(state: State, shard: ShardState, proposal: DeleteShard) -> Rejected | None:
     """Why the log is deleted by force only; None if it need not be."""
-    if shard.policy.protected:
-        return Rejected(Reason.DELETE_REFUSED, {"why": "protected"})
     # What nobody can mend by closing the log comes first: a Close is never taken back.
     if tn_shards.of_log(state, shard.shard):
         return Rejected(Reason.DELETE_REFUSED, {"why": "tn-shard"})

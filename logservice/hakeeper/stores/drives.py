@@ -22,7 +22,7 @@ in turn.
 
 INV-HK-DRIVES: a pass drives no more operators than the bound says, and as many new ones. With n of
 them under way each is driven within n / HAKEEPER_DRIVES_IN_TURN_MIN passes, rounded up, whatever is
-heard of the others and however many begin meanwhile.
+heard of the others and however many begin meanwhile. Shard 0's come before all others.
 
 At cluster version 1 every pass drives all, as release 0.1.0 does.
 """

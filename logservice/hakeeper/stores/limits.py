@@ -1,9 +1,9 @@
-"""Limits: what logs may take of their stores, and how the stores come to know.
+"""Limits: what logs may take of their stores, what is kept of them, and how the stores know.
 
-Theory of operation. The limits of a log are part of its policy. The stores need those of all logs
-that have any, because any store may come to lead. They are few, so an answer to a heartbeat carries
-all of them, and only when the heartbeat names another version of them than this one. A log that is
-deleted takes its limits with it: nobody asks for them any more.
+Theory of operation. The limits and the retention of a log are part of its policy. The stores need
+those of all logs that have any, because any store may come to lead. They are few, so an answer to a
+heartbeat carries all of them, and only when the heartbeat names another version of them than this
+one. A log that is deleted takes its limits with it: nobody asks for them any more.
 """
 
 from __future__ import annotations
@@ -27,9 +27,18 @@ def refusal(state: State, shard: ShardId, policy: Policy) -> Rejected | None:
         return Rejected(
             Reason.INVALID_ARGUMENT, {"field": "shard_id", "why": "shard 0 has no limits"}
         )
-    if 0 < policy.max_bytes_per_s < bounds.SHARD_BYTES_PER_S_MIN:
-        why = f"at least {bounds.SHARD_BYTES_PER_S_MIN}, or 0 for no limit"
-        return Rejected(Reason.INVALID_ARGUMENT, {"field": "max_bytes_per_s", "why": why})
+    for field, wanted, least in (
+        ("max_bytes_per_s", policy.max_bytes_per_s, bounds.SHARD_BYTES_PER_S_MIN),
+        ("retention_age_s", policy.retention_age_s, bounds.RETENTION_AGE_S_MIN),
+        ("retention_bytes", policy.retention_bytes, bounds.RETENTION_BYTES_MIN),
+        ("retention_records", policy.retention_records, bounds.RETENTION_RECORDS_MIN),
+    ):
+        if 0 < wanted < least:
+            why = f"at least {least}, or 0 for no limit"
+            return Rejected(Reason.INVALID_ARGUMENT, {"field": field, "why": why})
+    if policy.retention_age_s > bounds.RETENTION_AGE_S_MAX:
+        why = f"at most {bounds.RETENTION_AGE_S_MAX}, or 0 for no limit"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "retention_age_s", "why": why})
     limited = holdings(state).limited
     if shard not in limited and len(limited) >= bounds.HAKEEPER_LIMITED_SHARDS_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_LIMITED_SHARDS_MAX)})

@@ -393,6 +393,29 @@ class EntryIndex:
             total += _share(chunk, first, last)
         return total
 
+    def before_newest(self, size: int, through: int) -> int:
+        """The last entry that has at least `size` bytes behind it, up to `through`; the floor when
+        none has. Of a chunk that is not in memory nothing but the whole counts.
+        """
+        for number in range(bisect_right(self._firsts, through) - 1, -1, -1):
+            chunk = self.chunks[number]
+            first, last = max(chunk.first, self.floor_index + 1), min(chunk.last, through)
+            share = _share(chunk, first, last)
+            if share < size:
+                size -= share
+                continue
+            if chunk.loaded is None:
+                return first - 1
+            low, high = first - 1, last
+            while high - low > 1:
+                middle = (low + high) // 2
+                if _share(chunk, middle + 1, last) >= size:
+                    low = middle
+                else:
+                    high = middle
+            return low
+        return self.floor_index
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _chunk_of_lsn(self, lsn: int) -> int:

@@ -122,6 +122,12 @@ class ReplicaLog:
         """Bytes on disk of the entries in (after, through] that are still there; an estimate."""
         return self._state.index.bytes_between(after, through)
 
+    def before_newest(self, size: int, through: Index) -> Index:
+        """The last entry behind which at least `size` bytes of entries up to `through` lie;
+        first_index() - 1 when none has so much behind it.
+        """
+        return Index(self._state.index.before_newest(size, through))
+
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one, cut before the payloads exceed `max_bytes`. Waits
         for the disk if need be.

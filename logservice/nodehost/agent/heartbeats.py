@@ -207,6 +207,7 @@ class HeartbeatSender:
             raise self._broken
         beat, reports = self._heartbeat()
         known = self._directory.index
+        asked_s = self._host.clock.monotonic()
         try:
             applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
         except StaleEpoch as refused:
@@ -237,6 +238,7 @@ class HeartbeatSender:
         self._take_stores(reply)
         if reply.limits is not None:
             self._host.limit(reply.limits_version, reply.limits)
+        self._host.limits.confirm(asked_s)
         self._host.catch_up.change(reply.catch_up_bytes_per_s)
         if reply.index and self._directory.hear(
             known, reply.index, reply.directory_index, reply.access_version

@@ -200,6 +200,12 @@ class StoreDirectory:
 
     def worker(self, host: NodeHost) -> TruncationWorker:
         """The truncation worker for the replicas in this directory."""
+
+        async def retain(shard: ShardId) -> None:
+            replica = host.replicas.running.get(shard)
+            if replica is not None:
+                await host.retention.visit(replica)
+
         return TruncationWorker(
             ReplicasWithin(self.used, host.replicas),
             self.exports,
@@ -209,6 +215,7 @@ class StoreDirectory:
             later_bytes=self._later_bytes,
             replay_entries_max=self._replay_entries_max,
             clock=host.clock,
+            retain=retain,
         )
 
     def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:

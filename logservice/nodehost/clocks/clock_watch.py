@@ -12,7 +12,7 @@ sets. So a step of the own clock moves nothing that was learned.
 
     a majority agrees           the own clock, but within CLOCK_SKEW_MAX_S of what it agrees on
     answered, never agreed      the own clock, but at most CLOCK_SKEW_MAX_S above the lowest that
-                                answered
+                                answered; a log that has a time goes on from it by microseconds
     never answered              nothing. A log goes on from its newest time by microseconds, and one
                                 without a time gets none
     all shards are here alone   the own clock: there is nobody to ask
@@ -20,6 +20,9 @@ sets. So a step of the own clock moves nothing that was learned.
 What was agreed on counts until a majority agrees again, however many looks find less. So a clock
 that is a year ahead moves no time by more than the bound, one that is a year behind makes no block
 old, and appends wait for no clock: times decide nothing about an append.
+
+`past_us` says by what an age may be judged (`replica.retention`): what `wall_us` says, but nothing
+while the clock is far. A store that is alone goes by what its clock showed when it was lowest.
 
 The clock is *far* while it is more than CLOCK_SKEW_MAX_S off what a majority agrees on; it is near
 again at half of that. Where the majority disagrees nobody becomes far. A far store gives its
@@ -106,7 +109,7 @@ class ClockWatch:
         self._version = version
         self._neighbours = neighbours
         self._looked = looked
-        self._offset_us = self._read_us()
+        self._offset_us = self._least_us = self._read_us()
         self._scene = (0, 0)
         self._alone = False
         self._lowest_us: int | None = None
@@ -134,6 +137,19 @@ class ClockWatch:
         own_us = min(own_us, self._highest_us + passed_us)
         return own_us if self._lowest_us is None else max(own_us, self._lowest_us + passed_us)
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether `wall_us` is what a majority agrees on, or there is nobody to ask."""
+        return self._agreed or (self._highest_us is None and self._alone)
+
+    def past_us(self) -> int | None:
+        """A time of day for what cannot be taken back; None while there is none."""
+        if self.far:
+            return None
+        if self._highest_us is None and self._alone:
+            return self._least_us + self._monotonic_us()
+        return self.wall_us()
+
     def alarms(self) -> list[str]:
         """What a person must look at; empty when all is well."""
         off = f"{self.ahead_us / 1e6:+.1f} s off what most stores agree on"
@@ -143,6 +159,7 @@ class ClockWatch:
         """Time has passed. `replicas`: how many run here."""
         offset_us = self._read_us()
         moved_us, self._offset_us = offset_us - self._offset_us, offset_us
+        self._least_us = min(self._least_us, offset_us)
         jumped = abs(moved_us) > _JUMP_US
         if jumped:
             emit(logger, Event.CLOCK_JUMPED, seconds=round(moved_us / 1e6, 3))

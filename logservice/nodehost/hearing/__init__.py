@@ -11,6 +11,7 @@ shell, because the core is the published algorithm and stays that. Each file has
 | `term_budget` | a term rises by bounded steps, and only so often by messages of one member |
 | `leadership` | what only a leader says is heard from a member whom a majority elected |
 | `transfers` | a candidate passes by leader stickiness only where the leader asked for it |
+| `asking` | a question of a replica is answered for a member that the peer speaks for |
 | `vouching` | replicas ask each other whom they stand behind, and announce a hand-over |
 | `contents` | what is inside a snapshot or an append fits its header and what is committed |
 | `strangers` | HAKeeper is asked who the members are, when somebody unknown speaks |
@@ -25,8 +26,9 @@ and lies as a leader, that votes twice, or that acknowledges what its disk does 
 member harms the shards that it is a member of; the comparison of replicas and the invariants find
 it.
 
-Start at `hearing.py`. Replicas, NodeHost and the first start import this package. It knows a
-replica only by what `vouching` asks of one, and imports `peers` and `transport` of this layer.
+Start at `hearing.py`. Replicas, NodeHost, the first start and whoever answers a replica import this
+package. It knows a replica only by what `asking` and `vouching` need of one, and imports `peers`
+and `transport` of this layer.
 
 References: THREAT_MODEL.md; Raft thesis sections 3.6 and 4.2.3.
 """

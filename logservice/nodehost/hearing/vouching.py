@@ -14,11 +14,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
-from logservice_wire.errors import LogServiceError, PermissionDenied, ShardNotFound
+from logservice_wire.errors import LogServiceError, PermissionDenied
 from msgspec import Struct
 
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId, StoreId, Term
+from logservice.nodehost.hearing.asking import asked_of
 from logservice.nodehost.hearing.hearing import Hearing
 from logservice.nodehost.hearing.leadership import Claim
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, Question, packed, question
@@ -188,10 +189,4 @@ class Vouching:
         replica.hearing.transfers.announced(term, ReplicaId(asked.who), now_s)
 
     def _asked(self, peer: PeerIdentity, asked: Asked) -> Voter:
-        replica = self._running.get(ShardId(asked.shard))
-        if replica is None or replica.replica_id != asked.replica:
-            raise ShardNotFound(f"replica {asked.replica} does not run here", shard=asked.shard)
-        member = replica.hearing.members.get(ReplicaId(asked.asker))
-        if member is None or not peer.may_speak_for(member):
-            raise PermissionDenied("the asker is no member, or elsewhere")
-        return replica
+        return asked_of(self._running.get(ShardId(asked.shard)), peer, asked)

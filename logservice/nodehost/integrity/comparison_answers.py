@@ -23,6 +23,7 @@ from logservice import bounds
 from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId
+from logservice.nodehost.hearing.asking import asked_of
 from logservice.nodehost.integrity.digests import (
     DIGEST,
     FINDING,
@@ -122,7 +123,7 @@ class ComparisonAnswers:
         halted = self._halted_for(wanted)
         if halted is not None:
             # Whoever is told of the same difference asks, too: what was here is still said.
-            _check_asker(halted.replica, peer, wanted)
+            asked_of(halted.replica, peer, wanted)
             return halted.answer
         replica = self._asked(peer, wanted)
         try:
@@ -184,13 +185,10 @@ class ComparisonAnswers:
         return now_s - known[1] > bounds.COMPARE_UNDECIDED_S_MAX * _OF_THE_LEADERS
 
     def _asked(self, peer: PeerIdentity, message: DigestWanted | Finding) -> Replica:
-        """The replica that is meant. Raises ShardNotFound, Halted, and InvalidArgument when the
-        store does not speak for the member that asks.
-        """
-        replica = self._replicas.running[ShardId(message.shard)]
-        if replica.replica_id != message.replica or replica.witness:
-            raise ShardNotFound(f"replica {message.replica} is not here", shard=replica.shard)
-        _check_asker(replica, peer, message)
+        """The replica that is meant. Raises ShardNotFound, Halted, and what `asked_of` raises."""
+        replica = asked_of(self._replicas.running[ShardId(message.shard)], peer, message)
+        if replica.witness:
+            raise ShardNotFound("no records are here", shard=replica.shard)
         return replica
 
     async def _read(self, replica: Replica, low: Index, high: Index) -> bytes | None:
@@ -203,9 +201,3 @@ class ComparisonAnswers:
             self._serving -= 1
         self.totals["served"] += 1
         return digest
-
-
-def _check_asker(replica: Replica, peer: PeerIdentity, message: DigestWanted | Finding) -> None:
-    asker = replica.raft.membership.member(ReplicaId(message.asker))
-    if asker is None or not peer.may_speak_for(asker):
-        raise InvalidArgument("the asker is no member, or elsewhere", field="asker")

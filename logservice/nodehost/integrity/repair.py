@@ -265,8 +265,7 @@ class Repairer:
         if (
             member is None
             or not membership.contains(member.replica_id)
-            or member.store_id != peer.store_id
-            or member.incarnation not in peer.incarnations
+            or not peer.may_speak_for(member)
         ):
             raise InvalidArgument("it is no member, or of another data directory", field="replica")
         return await _committed(replica, Index(wanted.low))

@@ -9,6 +9,11 @@ applied yet. A leader stamps nothing before its term's first entry is applied
 (`intake`), so what earlier leaders stamped is in the state machine by then. The state machine
 refuses what does not grow (INV-TIME-1 of `rsm.state`).
 
+INV-TIME-5: a stamp that is more than one microsecond ahead of the one before it is of a time that a
+majority of clocks confirmed to the leader's store, unless the log had none before. Until then a log
+that has a time goes on from it: a clock that is far behind and not found out yet would make what is
+appended now look old (`retention`).
+
 A stamp counts while its entry is in the leader's log. What the core did not take, and the tail of
 an older term of this leader, may be in no log; above APPEND_TIME_US_MAX, where a log has no time to
 leave out, every later entry would be refused for it.
@@ -41,6 +46,11 @@ class TimeOfDay(Protocol):
         """Microseconds since 1970; None while nothing is known that may be stamped."""
         ...
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether a majority of clocks confirms it, or there is nobody to ask."""
+        ...
+
 
 class AppendTime:
     """The stamps of one log's leader."""
@@ -68,9 +78,9 @@ class AppendTime:
         if not last_us and self._version.value < _SINCE:
             return 0
         now_us = self._clock.wall_us()
-        if now_us is None:
-            if not last_us:
-                return 0
+        if last_us and not self._clock.confirmed:
             now_us = last_us
+        if now_us is None:
+            return 0
         self.newest_us = max(min(now_us, APPEND_TIME_US_MAX), last_us + 1)
         return self.newest_us

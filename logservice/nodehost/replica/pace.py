@@ -1,11 +1,12 @@
 """Pace: what a log may take of its stores, as its policy says.
 
-Theory of operation. The answers of heartbeats carry the limits of all logs that have any; a store
-keeps them for as long as it runs (`LimitTable`). Appends are paid for where the log is led, when
-they go into the log: bytes and records from two token buckets, each with a second's worth. What
-finds a bucket empty waits in the intake, in its order, and goes on at a tick. No more waits than
-the rate gives in PACE_WAIT_S: the next append is refused with BUSY and the time to wait. Commands
-(truncation, holds, the end of the log) cost nothing and wait for no append.
+Theory of operation. The answers of heartbeats carry the limits of all logs that have any, and what
+is kept of them (`retention`); a store keeps them for as long as it runs (`LimitTable`). Appends are
+paid for where the log is led, when they go into the log: bytes and records from two token buckets,
+each with a second's worth. What finds a bucket empty waits in the intake, in its order, and goes on
+at a tick. No more waits than the rate gives in PACE_WAIT_S: the next append is refused with BUSY
+and the time to wait. Commands (truncation, holds, the end of the log) cost nothing and wait for no
+append.
 
 A leader begins with full buckets, so a log whose leader changes gets a second's worth more. A store
 that has started and has had no answer yet knows of no limits.
@@ -32,6 +33,8 @@ class LimitTable:
         """No log has any."""
         self.version = 0
         self._limits: dict[ShardId, ShardLimits] = {}
+        self.heard_s = float("-inf")
+        """As of when they are HAKeeper's newest, by the host's monotonic clock."""
         self.delayed = 0
         """Appends that waited, or were refused, for the limits of their logs."""
 
@@ -39,6 +42,10 @@ class LimitTable:
         """Take in what an answer says."""
         self.version = version
         self._limits = {one.shard: one for one in limits}
+
+    def confirm(self, asked_s: float) -> None:
+        """The answer to what was asked then has no others."""
+        self.heard_s = asked_s
 
     def of(self, shard: ShardId) -> ShardLimits:
         """The limits of that log."""

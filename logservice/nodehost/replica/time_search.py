@@ -50,15 +50,16 @@ async def lsn_at_time(replica: Replica, append_time_us: int) -> FoundTime:
     """Raises InvalidArgument (no time), ShardNotFound (a shard without records, or a witness),
     Halted (what is on disk does not verify), NotReady (the replica stopped).
     """
-    return await run_steps(replica, _searching(replica, append_time_us))
+    return await run_steps(replica, searching(replica, append_time_us))
 
 
 def lsn_at_time_here(replica: Replica, append_time_us: int) -> FoundTime:
     """`lsn_at_time` by a caller that may wait for the disk itself: the simulator's checkers."""
-    return run_steps_here(replica, _searching(replica, append_time_us))
+    return run_steps_here(replica, searching(replica, append_time_us))
 
 
-def _searching(replica: Replica, append_time_us: int) -> Generator[Fetch, None, FoundTime]:
+def searching(replica: Replica, append_time_us: int) -> Generator[Fetch, None, FoundTime]:
+    """`lsn_at_time` in steps: yields each fetch that is to be run before it goes on."""
     rsm = replica.log_rsm
     if rsm is None:
         raise ShardNotFound("no records are here", shard=replica.shard)
@@ -77,7 +78,7 @@ def _searching(replica: Replica, append_time_us: int) -> Generator[Fetch, None, 
         if asked >= high:
             high = middle
             continue
-        entry = yield from _entry_at(replica, asked)
+        entry = yield from entry_at(replica, asked)
         first = _first_lsn(replica)
         if entry is None:
             low = first
@@ -108,13 +109,15 @@ def _believed(rsm: LogRsm, lsn: Lsn, high: Lsn) -> Lsn:
 
 
 @value
-class _Stamped:
+class Stamped:
+    """An entry's LSNs and its append time; 0 for none."""
+
     first_lsn: Lsn
     next_lsn: Lsn
     append_time_us: int
 
 
-def _entry_at(replica: Replica, lsn: Lsn) -> Generator[Fetch, None, _Stamped | None]:
+def entry_at(replica: Replica, lsn: Lsn) -> Generator[Fetch, None, Stamped | None]:
     """The entry that has the record `lsn`; None when that was truncated meanwhile."""
     log = replica.log
     needed = log.fetch_index_of_lsn(lsn, 0)
@@ -132,4 +135,4 @@ def _entry_at(replica: Replica, lsn: Lsn) -> Generator[Fetch, None, _Stamped | N
             return None
         entries = log.fetched(fetch)
     entry = entries[0]
-    return _Stamped(entry.lsn, entry.next_lsn, append_time_of(entry.payload))
+    return Stamped(entry.lsn, entry.next_lsn, append_time_of(entry.payload))

@@ -17,11 +17,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from logservice_wire.errors import LogServiceError, PermissionDenied, ShardNotFound
+from logservice_wire.errors import LogServiceError
 from msgspec import Struct
 
 from logservice import bounds
 from logservice.ids import NO_REPLICA, Index, ReplicaId, ShardId
+from logservice.nodehost.hearing.asking import asked_of
 from logservice.nodehost.peers.question import Asker, Question, packed, question
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
@@ -89,10 +90,5 @@ class Successors:
             return None
 
     async def _on_asked(self, peer: PeerIdentity, asked: Asked) -> Applies:
-        replica = self._running.get(ShardId(asked.shard))
-        if replica is None or replica.replica_id != asked.replica:
-            raise ShardNotFound(f"replica {asked.replica} does not run here", shard=asked.shard)
-        member = replica.hearing.members.get(ReplicaId(asked.asker))
-        if member is None or not peer.may_speak_for(member):
-            raise PermissionDenied("the asker is no member, or elsewhere")
+        replica = asked_of(self._running.get(ShardId(asked.shard)), peer, asked)
         return Applies(replica.applied, replica.applying.stuck)

@@ -1,6 +1,7 @@
 """TruncationWorker: turns the client's truncation LSN into freed disk space, replica by replica.
 
-`Truncate(lsn)` only moves the truncation LSN in the state machine. On every visit of a local
+`Truncate(lsn)` only moves the truncation LSN in the state machine. So does the log's policy, of
+which the worker's visit reminds the leader's store (`replica.retention`). On every visit of a local
 replica the worker
 
 1. *installs* the snapshot that is aligned to the truncation LSN (`alignment`): the largest export
@@ -241,17 +242,20 @@ class TruncationWorker:
         witness_entries_max: int = WITNESS_ENTRIES_MAX,
         hakeeper_bytes_max: int = HAKEEPER_LOG_BYTES_MAX,
         clock: Clock | None = None,
+        retain: Callable[[ShardId], Awaitable[None]] | None = None,
     ) -> None:
         """`executor` runs the exports' file work and applies what is replayed; it must not be the
         one that writes commit groups. `later_bytes`: what may stay while the truncation LSN moves.
 
         `collect_garbage` frees what installs and removals left; it runs once per `run_once`.
+        `retain`: let go what the log's policy does not keep, if the log is led here.
         """
         self._replicas = replicas
         self.exports = self._exports = exports
         self.meter = self._meter = meter
         self._collect_garbage = collect_garbage
         self._executor = executor
+        self._retain = retain
         self._alarm_bytes = alarm_bytes
         self._later_bytes = later_bytes
         self._replay_entries_max = replay_entries_max
@@ -310,6 +314,10 @@ class TruncationWorker:
                 info = self._replicas.info(shard)
                 if info is not None:
                     visited += 1
+                    if self._retain is not None:
+                        await self._retain(info.shard)
+                        info = self._current(info)
+                if info is not None:
                     steps = await self._visit(info, alarms)
                     counts.update(steps)
                     self.decisions.visited((info.shard, info.replica), steps)

@@ -491,6 +491,9 @@ def _policy(asked: hakeeper_pb2.ShardPolicy) -> Policy:
         asked.max_bytes_per_s,
         asked.max_records_per_s,
         asked.weight or bounds.SHARD_WEIGHT_DEFAULT,
+        asked.retention_age_s,
+        asked.retention_bytes,
+        asked.retention_records,
     )
 
 

@@ -2,14 +2,15 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`, `snapshots.py`,
-`stores.py`, `stuck.py` and `times.py`.
+`drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`,
+`retention.py`, `snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
 """
 
 from __future__ import annotations
 
 from logservice.sim.checkers.catching_up import CatchUpRate
 from logservice.sim.checkers.checker import Checker
+from logservice.sim.checkers.drives import Drives
 from logservice.sim.checkers.ends import Closed, Deleted
 from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
@@ -22,6 +23,7 @@ from logservice.sim.checkers.promises import (
     Zombies,
 )
 from logservice.sim.checkers.restores import Restores
+from logservice.sim.checkers.retention import Retained
 from logservice.sim.checkers.snapshots import EqualSnapshots, Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.checkers.stuck import GivesWay
@@ -52,5 +54,7 @@ ALL: tuple[type[Checker], ...] = (
     HoldsStand,
     AppendTimes,
     Restores,
+    Drives,
+    Retained,
 )
 """In the order in which they look; those that others rest on come first."""

@@ -121,4 +121,4 @@ def _search_ends_behind_the_entry() -> None:
 
         return entry_at
 
-    wrap(time_search, "_entry_at", mutate)
+    wrap(time_search, "entry_at", mutate)

@@ -129,12 +129,13 @@ class ReplicaRow(Struct, frozen=True, kw_only=True):
 
 class ShardRow(Struct, frozen=True, kw_only=True):
     """One shard. `state`: creating, open, closed or deleting; end_lsn: behind the last record of a
-    closed one. `voters`: how many there are, as the replicas themselves say. `lag_entries`: that
-    of the member furthest behind, -1 when unknown. max_bytes_per_s, max_records_per_s: the limits
-    that its leader holds it to, 0 for none; appends_delayed: those that waited or were refused for
-    them since the leader's store started. weight: its share of a disk that more logs want, 0 when
-    unknown. `learners`: how many are wanted that stay such, by zone; an empty one is
-    anywhere. `leader_zone`: where the leader should be, empty for anywhere.
+    closed one. `voters`: how many there are, as the replicas themselves say. `lag_entries`: that of
+    the member furthest behind, -1 when unknown. max_bytes_per_s, max_records_per_s: the limits that
+    its leader holds it to, 0 for none; appends_delayed: those that waited or were refused for them
+    since the leader's store started. weight: its share of a disk that more logs want, 0 when
+    unknown. retention: what the policy keeps, 0 for everything or unknown. `learners`: how many are
+    wanted that stay such, by zone; an empty one is anywhere. `leader_zone`: where the leader should
+    be, empty for anywhere.
     """
 
     shard: int
@@ -166,6 +167,9 @@ class ShardRow(Struct, frozen=True, kw_only=True):
     appends_delayed: int = 0
     learners: dict[str, int] = {}
     weight: int = 0
+    retention_age_s: int = 0
+    retention_bytes: int = 0
+    retention_records: int = 0
     leader_zone: str = ""
 
     @property
@@ -548,6 +552,9 @@ def _shard(
         end_lsn=view.end_lsn if view is not None else 0,
         learners=dict(view.learners) if view is not None else {},
         weight=view.weight if view is not None else 0,
+        retention_age_s=view.retention_age_s if view is not None else 0,
+        retention_bytes=view.retention_bytes if view is not None else 0,
+        retention_records=view.retention_records if view is not None else 0,
         leader_zone=view.leader_zone if view is not None else "",
     )
 

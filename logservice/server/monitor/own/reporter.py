@@ -165,6 +165,7 @@ class StatusReporter:
             integrity=dict(parts.integrity_counts()),
             messages_refused=dict(parts.host.refusals.counts),
             appends_delayed=parts.host.limits.delayed,
+            records_retired=parts.host.retention.records,
             catch_up=parts.host.catch_up.figures(),
             requests_refused={
                 f"{method}/{rule}": count

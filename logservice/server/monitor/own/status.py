@@ -145,7 +145,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     method and rule (``hakeeper.propose/enrolled``). compare_shards, compare_shards_done: the shards
     of the comparison that is under way, and those it has done; 0 while none is. loop_turn_seconds:
     see `loop_turns`; longest_loop_turn_us: the longest since the start; loop_stalls: how many were
-    longer than a tick. appends_delayed: by the limits of their logs. catch_up: see
+    longer than a tick. appends_delayed: by the limits of their logs. records_retired: gone by
+    the retention of logs, by this store's word. catch_up: see
     `nodehost.replica.catch_up`, by field of `CatchUpBudget`. call_lines: see `CallLines.figures`.
     configured: what this store's configuration says about the cluster, which counts at the first
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
@@ -184,6 +185,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     longest_loop_turn_us: int = 0
     loop_stalls: int = 0
     appends_delayed: int = 0
+    records_retired: int = 0
     catch_up: dict[str, int] = {}
     call_lines: dict[str, float] = {}
     directory_index: int = 0

@@ -264,12 +264,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         family = CounterMetricFamily(f"logservice_{name}", text)
         family.add_metric([], number)
         yield family
-    delayed = CounterMetricFamily(
-        "logservice_appends_delayed",
-        "Appends that waited, or got BUSY, for the limits of their logs.",
-    )
-    delayed.add_metric([], status.appends_delayed)
-    yield delayed
+    yield from _of_policies(status)
     yield from _by_key(_CATCH_UP, status.catch_up)
     yield from _call_lines(status.call_lines)
     refused = CounterMetricFamily(
@@ -300,6 +295,25 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         method, _, reason = key.partition("/")
         errors.add_metric([method, reason], count)
     yield errors
+
+
+def _of_policies(status: StoreStatus) -> Iterator[Metric]:
+    """What the policies of logs held up, and let go."""
+    for name, text, count in (
+        (
+            "appends_delayed",
+            "Appends that waited, or got BUSY, for the limits of their logs.",
+            status.appends_delayed,
+        ),
+        (
+            "records_retired",
+            "Records that went by the retention of logs that are led here.",
+            status.records_retired,
+        ),
+    ):
+        family = CounterMetricFamily(f"logservice_{name}", text)
+        family.add_metric([], count)
+        yield family
 
 
 def _by_key(shown: Mapping[str, _Figure], figures: Mapping[str, float]) -> Iterator[Metric]:

@@ -249,6 +249,11 @@ function limitsOf(shard) {
   if (shard.max_bytes_per_s) words.push(`${bytes(shard.max_bytes_per_s)}/s`);
   if (shard.max_records_per_s) words.push(`${number(shard.max_records_per_s)} records/s`);
   if (shard.weight && shard.weight !== USUAL_WEIGHT) words.push(`weight ${number(shard.weight)}`);
+  const kept = [];
+  if (shard.retention_age_s) kept.push(`${number(shard.retention_age_s)} s`);
+  if (shard.retention_bytes) kept.push(bytes(shard.retention_bytes));
+  if (shard.retention_records) kept.push(`${number(shard.retention_records)} records`);
+  if (kept.length) words.push(`keeps ${kept.join(", ")}`);
   const limits = make("span", words.join(", ") || "–");
   if (shard.appends_delayed) limits.title = `${number(shard.appends_delayed)} appends waited or were refused for it`;
   return limits;
