@@ -8,9 +8,9 @@ or behind it. What is restored ends behind the last LSN whose append time is at 
 INV-RESTORE-6: what a point gives is everything that the log had appended by then, or it is refused.
 Only the archive is there to prove it. So the next LSN must be archived and younger. A point at the
 append time of the last one is refused like one behind it: an object may end between two blocks of
-one entry (`shipping`), and then the archive lacks the other one. So is one before the first archived
-record, one that LSNs without append times lie at, and one beside LSNs that were truncated before
-they were archived.
+one entry (`shipping`), and then the archive lacks the other one. So is one before the first
+archived record, one that LSNs without append times lie at, and one beside LSNs that were truncated
+before they were archived.
 
 The rows say the times of their ends. They tell in which object to look first, and prove nothing:
 what counts is in objects, whose bytes are checked before (INV-RESTORE-5). A row that has younger
@@ -36,7 +36,7 @@ class PointTooEarly(InvalidArgument):
 
 
 class PointTooLate(InvalidArgument):
-    """It lies at or behind the last archived record; metadata: lsn and append_time_us of that one."""
+    """It is not before the last archived record; metadata: lsn and append_time_us of that one."""
 
 
 def end_at(manifest: Manifest, rows: Sequence[Row], point_us: int, keys: Keys | None) -> int:
