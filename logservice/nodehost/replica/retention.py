@@ -244,19 +244,20 @@ def _newest(replica: Replica, rsm: LogRsm) -> Generator[Fetch, None, Index]:
 def _beyond_bytes(replica: Replica, newest: Index, size: int) -> Generator[Fetch, None, Lsn]:
     """The last LSN behind whose entry so many bytes lie; 0 for none."""
     log = replica.log
-    index = log.before_newest(size, newest)
-    if index < log.first_index():
+    index, below = log.before_newest(size, newest), Index(log.first_index() - 1)
+    if index <= below and log.bytes_between(below, newest) < size:
         return _NOTHING
     needed = log.fetch_index(Index(index + 1), 0)
     if needed is not None:
-        # A part of the index that is not in memory counts as a whole: now it is, ask again.
+        # A part of the index that is not in memory counts as a whole, the lowest one for nothing:
+        # now it is, ask again.
         yield needed
         if replica.stopped or newest < log.first_index():
             return _NOTHING
         log.fetched(needed)
         index = log.before_newest(size, newest)
-        if index < log.first_index():
-            return _NOTHING
+    if index < log.first_index():
+        return _NOTHING
     return Lsn(log.next_lsn(index) - 1)
 
 
