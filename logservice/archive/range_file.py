@@ -135,7 +135,7 @@ class RangeWriter:
             self.digester.add_block(item.first_lsn - item.skipped, item.block)
             columns = [values(item.block, item.skipped, count), pa.nulls(count, pa.int32())]
             written = repeated(item.timestamp_us, count, _TIME)
-        time_us = _append_time_of(item)
+        time_us = item.append_time_us
         appended = repeated(time_us, count, _TIME) if time_us else pa.nulls(count, _TIME)
         self._note_time(time_us)
         self._batches.append(
@@ -183,11 +183,6 @@ class RangeWriter:
             self._writer.write_table(pa.Table.from_batches(self._batches, SCHEMA))
             self._batches = []
             self._waiting_bytes = 0
-
-
-def _append_time_of(item: Records | Gap) -> int:
-    """0 for none, from before cluster version 2."""
-    return item.append_time_us
 
 
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:

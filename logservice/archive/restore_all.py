@@ -12,6 +12,10 @@ why.
 attempt: so the command can be started again, and goes on. Anything else is refused before anything
 is changed.
 
+INV-RESTORE-8: the archive's wishes for a log are set once. Where an earlier attempt has restored it
+and its wishes were changed since it was created, they stay: that attempt set them, and an operator
+may have gone on from there. A protection is never taken off.
+
 Up to a point in time (`restore_point`) each log ends where it stood then. One of which the archive
 has nothing that young was idle, or is not archived as far; nobody can tell, so it is restored as
 far as it goes, and its row says so. A point that lies behind everything is refused, and one before
@@ -211,18 +215,32 @@ class RestoreAll:
             return
         await self._make(entry, present)
         fresh = await self._restore(entry, plan)
-        await client.hakeeper.change_shard(
-            entry.shard_id, name=entry.name, policy=entry.policy(), labels=entry.labels
-        )
         result.state = ("restored" if fresh else "was restored") + whole
-        if entry.retention:
-            result.state += ", retention off"
+        result.state += await self._set_wish(entry, fresh)
         if entry.state == "closed":
             if entry.end_lsn == plan.end_lsn:
                 await client.shard(entry.shard_id).close_log()
                 result.state += ", closed"
             elif self._point_us is None:
                 result.problem = f"it was closed at LSN {entry.end_lsn}, and is open"
+
+    async def _set_wish(self, entry: LogEntry, fresh: bool) -> str:
+        """INV-RESTORE-8. Returns what to say about it; `fresh`: this attempt has restored it."""
+        hakeeper, policy = self._client.hakeeper, entry.policy()
+        now = await hakeeper.shard_info(entry.shard_id, fresh=True)
+        if fresh or not now.revision:
+            policy.protected = policy.protected or now.policy.protected
+            await hakeeper.change_shard(
+                entry.shard_id,
+                name=entry.name,
+                policy=policy,
+                labels=entry.labels,
+                revision=now.revision,
+            )
+            return ", retention off" if entry.retention else ""
+        own = now.policy
+        off = not (own.retention_age_s or own.retention_bytes or own.retention_records)
+        return ", retention off" if entry.retention and off else ""
 
     async def _make(self, entry: LogEntry, present: hakeeper_pb2.ShardInfo | None) -> None:
         if present is None:

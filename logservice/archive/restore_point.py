@@ -1,17 +1,16 @@
 """restore_point: where a log stood at a time, as far as its archive can tell.
 
-Theory of operation. A point in time is judged by the append times that the log gave to its blocks,
-and by no other clock. They grow from block to block, also over changes of the leader, and all
-records of a block have one; so a block lies before the point as a whole, or behind it. What is
-restored ends behind the last LSN whose append time is at or below the point.
+Theory of operation. A point in time is judged by the append times that the log gave to its entries,
+and by no other clock. They grow from entry to entry, also over changes of the leader, and all
+records of an entry have one, those of all its blocks; so an entry lies before the point as a whole,
+or behind it. What is restored ends behind the last LSN whose append time is at or below the point.
 
 INV-RESTORE-6: what a point gives is everything that the log had appended by then, or it is refused.
-Only the archive is there to prove it. So the next LSN must be archived and younger, or the point
-must be the append time of the last one. A point behind that is refused: what was appended in
-between may be missing. So is one before the first archived record, one that LSNs without append
-times lie at, and one beside LSNs that were truncated before they were archived. In a log that is
-another lineage already one block of its source may be several with one time (`restore_source`), and
-an archive may end between them; so there the last time is no proof, either.
+Only the archive is there to prove it. So the next LSN must be archived and younger. A point at the
+append time of the last one is refused like one behind it: an object may end between two blocks of
+one entry (`shipping`), and then the archive lacks the other one. So is one before the first
+archived record, one that LSNs without append times lie at, and one beside LSNs that were truncated
+before they were archived.
 
 The rows say the times of their ends. They tell in which object to look first, and prove nothing:
 what counts is in objects, whose bytes are checked before (INV-RESTORE-5). A row that has younger
@@ -37,7 +36,7 @@ class PointTooEarly(InvalidArgument):
 
 
 class PointTooLate(InvalidArgument):
-    """It lies behind the last archived record; metadata: lsn and append_time_us of that one."""
+    """It is not before the last archived record; metadata: lsn and append_time_us of that one."""
 
 
 def end_at(manifest: Manifest, rows: Sequence[Row], point_us: int, keys: Keys | None) -> int:
@@ -72,15 +71,13 @@ def end_at(manifest: Manifest, rows: Sequence[Row], point_us: int, keys: Keys | 
         raise InvalidArgument("nothing of the log was archived: all is missing", field="log")
     _need_time(last)
     end_lsn = last.first_lsn + last.count
-    if last.append_time_us < point_us or rows[-1].lineage:
-        raise PointTooLate(
-            f"the archive ends at LSN {end_lsn - 1}, appended at {moment(last.append_time_us)}: "
-            "it may lack records from before that time",
-            field="to",
-            lsn=end_lsn - 1,
-            append_time_us=last.append_time_us,
-        )
-    return end_lsn
+    raise PointTooLate(
+        f"the archive ends at LSN {end_lsn - 1}, appended at {moment(last.append_time_us)}: "
+        "it may lack records from that time or before; say an LSN, or nothing for all there is",
+        field="to",
+        lsn=end_lsn - 1,
+        append_time_us=last.append_time_us,
+    )
 
 
 def moment(time_us: int) -> str:

@@ -29,10 +29,10 @@ from logservice_wire.errors import (
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.archive import range_file
 from logservice.archive.folder import Folder
 from logservice.archive.lag import Metrics
 from logservice.archive.manifest import Manifest, mark
+from logservice.archive.range_file import RangeWriter
 from logservice.archive.restore_plan import Plan, make_plan
 from logservice.archive.restoring import STEPS, Restorer
 from logservice.archive.settings import ArchiveSection
@@ -457,8 +457,13 @@ async def test_times_that_are_not_archived_are_those_of_the_restore(
     shard = await served.new_shard()
     log = await written(served, client, shard)
     archive = Archive(client, shard, tmp_path)
+    add = RangeWriter.add
+
+    def without_time(writer: RangeWriter, item: Records | Gap) -> None:
+        add(writer, replace(item, append_time_us=0))
+
     with monkeypatch.context() as patched:
-        patched.setattr(range_file, "_append_time_of", lambda _: 0)
+        patched.setattr(RangeWriter, "add", without_time)
         await archive.ship(object_bytes=100)
         plan = archive.plan()
     assert not plan.timed

@@ -230,6 +230,7 @@ def test_a_time_that_is_not_in_the_archive(cluster: LocalCluster, config: Path) 
     first_us, last_us = time_of(cluster, 101), time_of(cluster, 3000)
     for point, says in (
         (seconds(first_us - 1), "the archive begins at LSN 101"),
+        (seconds(last_us), "the archive ends at LSN 3000"),
         (seconds(last_us + 1), "the archive ends at LSN 3000"),
         ("3000", "the archive begins at LSN 101"),
         ("yesterday", "neither ISO 8601"),

@@ -90,17 +90,28 @@ def test_all_logs_come_back(tmp_path: Path) -> None:
             assert found["damaged"]["state"] == "refused"
             assert "not those that were archived" in found["damaged"]["problem"]
         with SyncLogClient(new.endpoints()) as client:
-            info = client.hakeeper.resolve_shard("orders")
+            hakeeper = client.hakeeper
+            info = hakeeper.resolve_shard("orders")
             assert (info.shard_id, dict(info.labels)) == (orders, {"team": "shop"})
             assert (info.policy.protected, info.policy.weight) == (True, 300)
             assert info.policy.max_records_per_s == 5000
+            # INV-RESTORE-8: what an operator set meanwhile outlives another attempt.
+            info.policy.retention_age_s, info.policy.weight = 86_400, 200
+            hakeeper.change_shard(orders, policy=info.policy, labels={"team": "web"})
+            hakeeper.change_shard(closed, policy=hakeeper_pb2.ShardPolicy(protected=True))
             log = client.shard(orders)
             assert log.read(21).next_lsn == 52
             assert log.append(b"next") == 52
             with pytest.raises(ShardClosed):
                 client.shard(closed).append(b"late")
-            assert client.hakeeper.cluster_state().settings.replica_balance == "manual"
-            assert empty not in {one.shard_id for one in client.hakeeper.list_shards()}
+            assert hakeeper.cluster_state().settings.replica_balance == "manual"
+            assert empty not in {one.shard_id for one in hakeeper.list_shards()}
+            done = program("archive", "restore-all", "-c", config, "-o", "json")
+            assert rows_of(done)["orders"]["state"] == "was restored", done.stderr
+            info = hakeeper.shard_info(orders, fresh=True)
+            assert (info.policy.retention_age_s, info.policy.weight) == (86_400, 200)
+            assert dict(info.labels) == {"team": "web"}
+            assert hakeeper.shard_info(closed, fresh=True).policy.protected
 
 
 def test_all_logs_as_they_were_at_one_time(tmp_path: Path) -> None:

@@ -64,3 +64,9 @@ def test_the_labels_beside_the_zone_are_shown(monkeypatch: pytest.MonkeyPatch) -
     asked = CliRunner().invoke(logctl, ["--endpoints", "h:1", "stores", "-o", "json"])
     (row,) = json.loads(asked.output)
     assert (row["zone"], row["labels"]) == ("eu/a", {"disk": "nvme", "rack": "7"})
+
+
+@pytest.mark.parametrize("kind", ["retention-bytes", "retention-records", "max-bytes-per-s"])
+def test_a_number_of_a_policy_that_no_message_holds_is_refused(kind: str) -> None:
+    asked = CliRunner().invoke(logctl, ["shard", "create", f"--{kind}", str(2**62 + 1)])
+    assert (asked.exit_code, "is not in the range" in asked.output) == (2, True)

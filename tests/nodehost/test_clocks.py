@@ -255,6 +255,7 @@ async def test_inv_time_5_a_log_goes_on_from_its_times_until_a_majority_agrees()
     """A clock that is a year behind, and not found out yet, makes no block look old."""
     beside = Neighbours(b=None, c=0)
     beside.clock.ahead_us = -YEAR_US
+    beside.watch.tick(0.0, 1)
     beside.stamps._rsm.state.append_time_us = NOW_US - 2 * YEAR_US
     await beside.look()
     assert not beside.watch.confirmed
@@ -266,10 +267,56 @@ async def test_inv_time_5_a_log_goes_on_from_its_times_until_a_majority_agrees()
     beside.ahead_us = {"b": None, "c": None}
     await beside.look()
     assert beside.watch.confirmed, "what was agreed on counts"
+    await beside.watch.stop()
     alone = Neighbours()
     assert not alone.watch.confirmed
     alone.watch.tick(0.0, 1)
     assert alone.watch.confirmed
+
+
+async def test_inv_time_5_after_a_suspension_nothing_is_confirmed_until_a_majority_agrees() -> None:
+    """All hosts stood still for an hour, and their monotonic clocks with them."""
+    beside = Neighbours(b=0, c=0)
+    beside.watch.tick(0.0, 1)
+    await beside.look()
+    stamped_us = beside.stamps.stamp()
+    assert stamped_us == NOW_US
+    hour_us = 3600 * S_US
+    beside.clock.ahead_us = hour_us
+    # A stamp of "an hour ago", for what is appended now, would make it old an hour early.
+    assert beside.stamps.stamp() == stamped_us + 1, "before any tick"
+    beside.ahead_us = {"b": None, "c": None}
+    beside.clock.passed_s = 0.1
+    beside.watch.tick(0.1, 1)
+    assert beside.stamps.stamp() == stamped_us + 2
+    await beside.look()
+    assert not beside.watch.confirmed, "nobody answered"
+    beside.ahead_us = {"b": hour_us, "c": hour_us}
+    await beside.look()
+    assert beside.watch.confirmed
+    assert beside.stamps.stamp() == NOW_US + hour_us + S_US // 10
+    await beside.watch.stop()
+
+
+async def test_inv_time_5_answers_from_before_a_jump_confirm_nothing_behind_it() -> None:
+    beside = Neighbours(b=0, c=0)
+    asked, answers = beside.request, 0
+
+    async def request(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        nonlocal answers
+        found = await asked(target, method, body, timeout_s)
+        if target == "c" and not answers:
+            answers += 1
+            beside.clock.ahead_us = YEAR_US
+            beside.watch.tick(0.0, 1)
+        return found
+
+    beside.request = request  # type: ignore[method-assign]
+    await beside.look()
+    assert not beside.watch.confirmed
+    await beside.watch.stop()
+    await beside.look()
+    assert beside.watch.confirmed
 
 
 async def test_inv_retain_age_what_an_age_is_judged_by() -> None:

@@ -199,6 +199,35 @@ async def test_inv_retain_keeps_bytes_when_the_index_is_on_the_disk_only(tmp_pat
     assert index.bytes_between(index.find_lsn(truncated) + 1, index.find_lsn(400)) < 150_000
 
 
+async def test_bytes_beyond_the_bound_go_out_of_the_lowest_part_of_the_index_too(
+    tmp_path: Path,
+) -> None:
+    """An idle log after a restart: the part that the bound lies in is the lowest, and on the disk
+    only.
+    """
+    cluster = Cluster(tmp_path)
+    for store in cluster.stores.values():
+        store.sealed_at_bytes = 65_536
+    await cluster.up()
+    leader = await cluster.leader()
+    log = Retaining(cluster)
+    await log.append(400)
+    index = cluster.replica(leader).log._state.index
+    for chunk in index.chunks:
+        if chunk.saved and not chunk.dirty:
+            chunk.loaded = None
+    lowest = index.chunks[0]
+    assert lowest.loaded is None
+    newest = index.find_lsn(400)
+    size = index.bytes_between(lowest.last, newest) + lowest.size // 2
+    log.keep(size=size)
+    truncated = await log.visit()
+    kept = index.bytes_between(index.find_lsn(truncated), newest) if truncated else 0
+    await cluster.down()
+    assert 0 < truncated < 400
+    assert size <= kept < size + 1_000
+
+
 async def test_inv_retain_age(log: Retaining) -> None:
     """INV-RETAIN-AGE: at the edge, and in an idle log."""
     await log.append(10)

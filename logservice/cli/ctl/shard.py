@@ -20,6 +20,8 @@ from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 
 _shard = shard_argument("shard_id")
+_NUMBER = click.IntRange(0, 2**62)
+"""What HAKeeper takes for a number (`hakeeper.commands.wire_types`)."""
 _STATES = ("creating", "open", "closed", "deleting")
 _BEHIND = ("behind_entries", "behind_bytes", "behind_to_go_s")
 
@@ -79,22 +81,22 @@ def _policy_options(command: click.decorators.FC) -> click.decorators.FC:
         ),
         click.option(
             "--retention-bytes",
-            type=click.IntRange(min=0),
+            type=_NUMBER,
             help="Let records go behind the newest so many bytes; 0: keep them.",
         ),
         click.option(
             "--retention-records",
-            type=click.IntRange(min=0),
+            type=_NUMBER,
             help="Let records go behind the newest so many; 0: keep them.",
         ),
         click.option(
             "--max-bytes-per-s",
-            type=click.IntRange(min=0),
+            type=_NUMBER,
             help="Appends beyond wait, then get BUSY; 0: no limit.",
         ),
         click.option(
             "--max-records-per-s",
-            type=click.IntRange(min=0),
+            type=_NUMBER,
             help="Appends beyond wait, then get BUSY; 0: no limit.",
         ),
         click.option(

@@ -30,7 +30,10 @@ leaderships to near ones (`routing.clock_leaving`).
 
 The clock *jumped* if it moved by more than CLOCK_JUMP_MAX_S against the monotonic one between two
 ticks: somebody set it, or the host was suspended. It was not believed before, so nothing depends on
-it; it is compared again at once. So it is when replicas came or went, and after a raise.
+it; it is compared again at once. So it is when replicas came or went, and after a raise. A host
+that was suspended has a monotonic clock that stood still, and with it what was agreed on. If all
+were, a leader would stamp what is appended now with a time long ago. So after a jump nothing is
+*confirmed* until a majority agrees again: a log goes on from its newest time by microseconds.
 
 A log that was led by an earlier program may be ahead of all clocks. Its times go on by microseconds
 until they are reached; there is no verb to accept or to lower them.
@@ -115,6 +118,7 @@ class ClockWatch:
         self._lowest_us: int | None = None
         self._highest_us: int | None = None
         self._agreed = False
+        self._jumps = self._jumps_known = 0
         self._due_s = 0.0
         self._look: asyncio.Task[None] | None = None
         self.far = False
@@ -140,7 +144,11 @@ class ClockWatch:
     @property
     def confirmed(self) -> bool:
         """Whether `wall_us` is what a majority agrees on, or there is nobody to ask."""
-        return self._agreed or (self._highest_us is None and self._alone)
+        if not self._agreed:
+            return self._highest_us is None and self._alone
+        # The newest tick may have been before a jump.
+        moved_us = self._read_us() - self._offset_us
+        return self._jumps == self._jumps_known and abs(moved_us) <= _JUMP_US
 
     def past_us(self) -> int | None:
         """A time of day for what cannot be taken back; None while there is none."""
@@ -162,6 +170,7 @@ class ClockWatch:
         self._least_us = min(self._least_us, offset_us)
         jumped = abs(moved_us) > _JUMP_US
         if jumped:
+            self._jumps += 1
             emit(logger, Event.CLOCK_JUMPED, seconds=round(moved_us / 1e6, 3))
         scene = (replicas, self._version.value)
         if jumped or scene != self._scene:
@@ -178,17 +187,18 @@ class ClockWatch:
 
     async def look(self, stores: Set[StoreId]) -> None:
         """Ask all neighbours, and judge."""
-        others = sorted(stores - {self._store})
+        others, jumps = sorted(stores - {self._store}), self._jumps
         answers = await asyncio.gather(*(self._ask(store) for store in others))
         offsets = {
             store: offset_us
             for store, offset_us in zip(others, answers, strict=True)
             if offset_us is not None
         }
-        self._judge(offsets, len(others) + 1)
+        self._judge(offsets, len(others) + 1, jumps)
         self._looked()
 
-    def _judge(self, others: Mapping[StoreId, int], known: int) -> None:
+    def _judge(self, others: Mapping[StoreId, int], known: int, jumps: int) -> None:
+        """`jumps`: of the own clock before they were asked."""
         own_us = self._read_us()
         offsets = [own_us, *others.values()]
         agreed = agreed_us(offsets, known, _SKEW_US)
@@ -197,7 +207,7 @@ class ClockWatch:
             if not self._agreed and majority_answered(offsets, known):
                 self._highest_us = min(offsets) + _SKEW_US
             return
-        self._agreed = True
+        self._agreed, self._jumps_known = True, jumps
         self._lowest_us, self._highest_us = agreed - _SKEW_US, agreed + _SKEW_US
         self.near = frozenset(
             store for store, offset_us in others.items() if abs(offset_us - agreed) <= _SKEW_US

@@ -19,7 +19,8 @@ that is old, because entries are appended in their order. The present is what a 
 confirms (`ClockWatch.past_us`), and idle logs grow old by it, too. Nobody's age is judged while
 this store's clock is far off, or not compared yet.
 
-*Bytes* are those of this replica's log, behind the entry. *Records* are counted by LSNs.
+*Bytes* are those of this replica's log, behind the entry. *Records* are counted by LSNs, those of
+gaps, too: what was refused when it was applied is part of the newest records.
 
 INV-RETAIN-AGE: while most clocks are right, and were when entries were stamped, no record goes by
 its age before it has it. Both the stamp and the present are within twice CLOCK_SKEW_MAX_S of the
@@ -31,7 +32,8 @@ INV-RETAIN-KEEPS: the newest `retention_bytes` bytes and `retention_records` rec
 another bound lets them go; so does the newest entry, whatever the bounds are.
 INV-RETAIN-POLICY: nothing is proposed by a policy that HAKeeper has not confirmed for
 RETENTION_POLICY_S_MAX, nor before cluster version 2. So a policy that is taken back is over by
-then, also on a store that HAKeeper does not reach.
+then, also on a store that HAKeeper does not reach. What was proposed by it and has no outcome may
+still take effect, as with any entry: when the others are down meanwhile, once they are back.
 
 What it costs: a log without a policy one look-up. A search by age reads some twenty entries in the
 read executor; its result counts until a later one is possible, so an idle log is not read again.
@@ -242,19 +244,20 @@ def _newest(replica: Replica, rsm: LogRsm) -> Generator[Fetch, None, Index]:
 def _beyond_bytes(replica: Replica, newest: Index, size: int) -> Generator[Fetch, None, Lsn]:
     """The last LSN behind whose entry so many bytes lie; 0 for none."""
     log = replica.log
-    index = log.before_newest(size, newest)
-    if index < log.first_index():
+    index, below = log.before_newest(size, newest), Index(log.first_index() - 1)
+    if index <= below and log.bytes_between(below, newest) < size:
         return _NOTHING
     needed = log.fetch_index(Index(index + 1), 0)
     if needed is not None:
-        # A part of the index that is not in memory counts as a whole: now it is, ask again.
+        # A part of the index that is not in memory counts as a whole, the lowest one for nothing:
+        # now it is, ask again.
         yield needed
         if replica.stopped or newest < log.first_index():
             return _NOTHING
         log.fetched(needed)
         index = log.before_newest(size, newest)
-        if index < log.first_index():
-            return _NOTHING
+    if index < log.first_index():
+        return _NOTHING
     return Lsn(log.next_lsn(index) - 1)
 
 
