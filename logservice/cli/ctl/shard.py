@@ -11,7 +11,7 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import bounds
-from logservice.cli.ctl import shard_adoption, shard_replicas
+from logservice.cli.ctl import shard_adoption, shard_branch, shard_replicas
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.duration import duration
@@ -401,5 +401,5 @@ def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
     }
 
 
-for command in (*shard_replicas.COMMANDS, shard_adoption.adopt):
+for command in (*shard_replicas.COMMANDS, shard_adoption.adopt, shard_branch.branch):
     shard.add_command(command)
