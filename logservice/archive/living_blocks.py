@@ -33,6 +33,7 @@ class LivingBlocks:
         self._source = source
         self._branch = branch
         self._patience_s = patience_s
+        self._gaps = 0
 
     async def batches(self, lsn: int) -> AsyncGenerator[Batch]:
         """See `restoring.Source`. Raises Truncated when the source let go of what is wanted, and
@@ -48,6 +49,7 @@ class LivingBlocks:
             for item in found.items:
                 if item.first_lsn >= promise.end_lsn:
                     break
+                self._count_gap(item)
                 for block, count in restored(item.until(promise.end_lsn)):
                     if not self._branch.timed:
                         block.append_time_us = 0
@@ -56,6 +58,16 @@ class LivingBlocks:
             lsn = found.next_lsn
         if (rest := batching.rest()) is not None:
             yield rest
+
+    def _count_gap(self, item: Records | Gap) -> None:
+        """A log remembers so many gaps, and the branch is to be appended to."""
+        self._gaps += isinstance(item, Gap)
+        if self._gaps > bounds.RESTORED_GAPS_MAX:
+            raise InvalidArgument(
+                f"more than {bounds.RESTORED_GAPS_MAX} gaps up to LSN {item.first_lsn}: give it "
+                "up, and begin at a later LSN",
+                field="from_lsn",
+            )
 
     async def _read(self, lsn: int) -> ReadResult:
         """Something from `lsn` on."""

@@ -13,6 +13,7 @@ from logservice_wire.block import Block, encode_block
 from logservice_wire.errors import (
     Fenced,
     InvalidArgument,
+    NotReady,
     ShardRestoring,
     Truncated,
 )
@@ -247,6 +248,45 @@ async def test_another_cluster_and_a_closed_source(client: LogClient, served: Se
         assert str(await copy.digest(11, 221)) == str(await log.digest(11, 221))
         await copy.acquire_writer("db", expected_epoch=(await copy.status()).writer_epoch)
         assert await copy.append(b"it goes on here") == 221
+
+
+async def test_a_source_that_is_away_for_a_while(served: Served, client: LogClient) -> None:
+    log = await written(served, client, await served.new_shard())
+    other = client.shard(await served.new_shard())
+    away = 2
+
+    class Away:
+        async def read(self, lsn: int, **more: Any) -> Any:
+            nonlocal away
+            away -= 1
+            if away >= 0:
+                raise NotReady("nobody is there")
+            return await log.read(lsn, **more)
+
+    source: Any = Away()
+    async with held_branch(log, Wanted()) as found:
+        assert await Restorer(other, found.promise, LivingBlocks(source, found)).run()
+        assert away < 0
+        away = 2
+        with pytest.raises(NotReady):
+            await anext(LivingBlocks(source, found, patience_s=0).batches(11))
+    assert await told(other, 11) == await told(log, 11)
+
+
+async def test_more_gaps_than_a_log_remembers_are_refused(
+    served: Served, client: LogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await written(served, client, await served.new_shard(), monkeypatch)
+    assert len((await log.read(11)).gaps) == 2
+    for most, fits in ((2, True), (1, False)):
+        monkeypatch.setattr(bounds, "RESTORED_GAPS_MAX", most)
+        other = client.shard(await served.new_shard())
+        if fits:
+            assert await branched(log, other)
+            continue
+        with pytest.raises(InvalidArgument, match="more than 1 gaps up to LSN 223"):
+            await branched(log, other)
+        assert (await other.status()).HasField("restoring")
 
 
 async def test_a_gap_of_an_unknown_reason_is_refused() -> None:

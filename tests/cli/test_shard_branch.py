@@ -177,5 +177,7 @@ def test_into_a_second_cluster(cluster: LocalCluster, second: LocalCluster, orde
 def test_what_is_wrong_creates_nothing(cluster: LocalCluster, orders: int) -> None:
     for wrong in (("--from-lsn", 50), ("--to-lsn", 400_000), ("--to", "1", "--to-lsn", 5)):
         assert branch(cluster, "orders-4", *wrong).returncode == exit_codes.USAGE
+    itself = branch(cluster, "orders")
+    assert (itself.returncode, "of itself" in itself.stderr) == (exit_codes.USAGE, True)
     with SyncLogClient(cluster.endpoints()) as client, pytest.raises(ShardNotFound):
         client.hakeeper.resolve_shard("orders-4", fresh=True)

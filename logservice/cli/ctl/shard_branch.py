@@ -85,6 +85,8 @@ def branch(
             if into:
                 other = await closing.enter_async_context(LogClient(into, tls=tls))
             target = await targets.find(other, name, new_id or 0)
+            if target is not None and other is client and target.shard_id == shard_id:
+                raise InvalidArgument("a log is no branch of itself", field="name")
             if give_up:
                 if target is None:
                     raise InvalidArgument("there is no such log", field="name")
