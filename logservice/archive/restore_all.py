@@ -35,6 +35,7 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import bounds
 from logservice.archive import cluster_document
+from logservice.archive.archived_blocks import ArchivedBlocks
 from logservice.archive.cluster_document import Document, LogEntry
 from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest, marked, shard_ids
@@ -259,9 +260,8 @@ class RestoreAll:
 
         restorer = Restorer(
             self._client.shard(entry.shard_id),
-            self._files,
-            plan,
-            self._keys,
+            plan.promise,
+            ArchivedBlocks(self._files, plan, self._keys),
             bytes_per_s=self._bytes_per_s,
             progress=progress,
         )

@@ -31,13 +31,12 @@ from logservice.archive.folder import Files
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row, marked, shard_ids
 from logservice.archive.restore_point import end_at
 from logservice.archive.restore_source import Run, check_object, object_runs
+from logservice.archive.restoring import TIMESTAMP_MAX, Promise, timestamps_after
 from logservice.archive.sealing import Keys
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
 
 _OBJECT: Final = re.compile(r"objects/\d{20}-[0-9a-f]+\.parquet")
 """No name that an archiver gives leads out of the log's folder."""
-
-_TIMESTAMP_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,19 @@ class Plan:
     timed: bool
     first_time_us: int
     last_time_us: int
+
+    @property
+    def promise(self) -> Promise:
+        """What the restored log will have to keep."""
+        return Promise(
+            self.base_lsn,
+            self.end_lsn,
+            self.digest,
+            self.number,
+            self.parent,
+            self.writer_epoch,
+            self.next_timestamp,
+        )
 
 
 def find(files: Files, log: str) -> tuple[int, str]:
@@ -252,10 +264,7 @@ def _range(rows: list[Row], from_lsn: int | None, end_lsn: int | None) -> tuple[
 
 def _next_timestamp(rows: list[Row], above: int | None) -> int:
     if above is not None:
-        if not 0 <= above < _TIMESTAMP_MAX:
+        if not 0 <= above < TIMESTAMP_MAX:
             raise InvalidArgument("no timestamp", field="timestamps_above")
         return above + 1
-    known = rows[-1].next_timestamp
-    if not 1 <= known <= _TIMESTAMP_MAX:
-        return _TIMESTAMP_MAX
-    return min(known + bounds.LINEAGE_TIMESTAMP_STEP, _TIMESTAMP_MAX)
+    return timestamps_after(rows[-1].next_timestamp)

@@ -30,7 +30,8 @@ that it grants or has is above every one that the source can have granted (INV-L
 archive says of the epoch is refused when it cannot be true, and otherwise decides only whether
 there was one.
 
-References: docs/operations/restore-a-log.md; `archive.restoring` feeds it.
+References: docs/operations/restore-a-log.md; docs/operations/branch.md;
+`archive.restoring` feeds it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ from logservice_wire.errors import (
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
+from logservice.archive.archived_blocks import ArchivedBlocks
 from logservice.archive.folder import Folder
 from logservice.archive.lag import Metrics
 from logservice.archive.manifest import Manifest, mark
 from logservice.archive.range_file import RangeWriter
 from logservice.archive.restore_plan import Plan, make_plan
-from logservice.archive.restoring import STEPS, Restorer
+from logservice.archive.restoring import STEPS, Batch, Restorer
 from logservice.archive.settings import ArchiveSection
 from logservice.archive.shipping import Shipper
 from logservice.ids import ShardId
@@ -81,7 +82,8 @@ class Archive:
         return make_plan(self.files, self.shard.shard_id, None, **more)
 
     def restorer(self, into: Shard, plan: Plan | None = None, **more: Any) -> Restorer:
-        return Restorer(into, self.files, plan or self.plan(), **more)
+        plan = plan or self.plan()
+        return Restorer(into, plan.promise, ArchivedBlocks(self.files, plan), **more)
 
 
 async def told(shard: Shard, from_lsn: int) -> Told:
@@ -430,19 +432,17 @@ async def test_a_log_far_beyond_32_bits(served: Served, client: LogClient, tmp_p
     digester.add_block(high, Block.parse(encode_block([b"one", b"two"], 1)))
     made = client.shard(await served.new_shard())
     plan = replace(source, base_lsn=high, end_lsn=high + 2, digest=digester.digest())
-    restorer = archive.restorer(made, plan)
-    blocks = [
-        (high, log_pb2.RestoredBlock(block=encode_block([b"one", b"two"], 1), append_time_us=9))
-    ]
-    known = restorer._blocks
+    plan = replace(plan, rows=(), first_time_us=9)
+    below = ArchivedBlocks(archive.files, plan)
 
-    def faked(lsn: int) -> Any:
-        yield from ((at, one) for at, one in known(lsn) if at < high)
-        yield from blocks
+    class Faked:
+        async def batches(self, lsn: int) -> AsyncGenerator[Batch]:
+            async for batch in below.batches(lsn):
+                yield batch
+            block = log_pb2.RestoredBlock(block=encode_block([b"one", b"two"], 1), append_time_us=9)
+            yield Batch(high, high + 2, len(block.block), [block])
 
-    restorer._blocks = faked  # type: ignore[method-assign, assignment]
-    plan_rows: tuple[Any, ...] = ()
-    restorer._plan = replace(plan, rows=plan_rows, first_time_us=9)
+    restorer = Restorer(made, plan.promise, Faked())
     assert await restorer.run()
     assert {lsn: row[0] for lsn, row in (await told(made, high)).items()} == {
         high: b"one",

@@ -477,6 +477,7 @@ def test_every_command_of_logctl_is_here() -> None:
         "logctl repairs",
         "logctl doctor",
         "logctl shard adopt",
+        "logctl shard branch",
         "logctl stores impact",
         "logctl upgrade status",
     }

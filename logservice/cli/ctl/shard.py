@@ -12,7 +12,7 @@ from logservice_wire.rpcs import GET_STORE_STATUS
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2
 
 from logservice import bounds
-from logservice.cli.ctl import shard_adoption, shard_replicas
+from logservice.cli.ctl import shard_adoption, shard_branch, shard_replicas
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.shard_argument import shard_argument
@@ -427,5 +427,5 @@ def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
     }
 
 
-for command in (*shard_replicas.COMMANDS, shard_adoption.adopt):
+for command in (*shard_replicas.COMMANDS, shard_adoption.adopt, shard_branch.branch):
     shard.add_command(command)

@@ -92,6 +92,7 @@ def restore(
     """
     need_pyarrow()
     from logservice.archive import restore_target as targets
+    from logservice.archive.archived_blocks import ArchivedBlocks
     from logservice.archive.restore_plan import find
     from logservice.archive.restoring import Restorer
     from logservice.archive.settings import files_of, keys_of, load
@@ -123,9 +124,8 @@ def restore(
             target = target or await targets.create(client, wanted, shard_id or 0)
             restorer = Restorer(
                 client.shard(target.shard_id),
-                files,
-                plan,
-                keys,
+                plan.promise,
+                ArchivedBlocks(files, plan, keys),
                 bytes_per_s=round(mib_per_s * _MIB),
                 progress=lambda lsn: say(_progress(plan, lsn), err=True),
             )

@@ -135,6 +135,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl cluster repair-off store-3 --for 1h --reason 'a new board'",
     ),
     "logctl cluster repair-on": ("logctl cluster repair-on store-3",),
+    "logctl shard branch": (
+        "logctl shard branch 7 orders-trial --check",
+        "logctl shard branch 7 orders-trial --to-lsn 4711",
+        "logctl shard branch 7 orders --into b1:7001,b2:7001 --into-tls-ca b-ca.pem "
+        "--into-tls-cert b.pem --into-tls-key b.key",
+        "logctl shard branch 7 orders-trial --give-up",
+    ),
     "logctl shard adopt": ("logctl shard adopt data/RECOVERED --i-know-records-may-be-lost ann",),
     "logctl shard move": ("logctl shard move 7 store-1 store-4 --wait 1h",),
     "logctl shard add-replica": ("logctl shard add-replica 7 store-4",),

@@ -1,0 +1,111 @@
+"""living_blocks: what a restored log takes, from a log that lives, of this cluster or another one.
+
+Theory of operation. Blocks go over as they are, bytes for bytes, with their append times: nothing
+looks into them. Only a block that the range begins or ends in is made anew, of those of its records
+that are in the range. A gap goes over with its reason; one for a reason that this program does not
+know is refused, because another reason would be another history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from logservice_client import Gap, GapReason, ReadResult, Records, Shard
+from logservice_client.pacing import Backoff
+from logservice_wire.block import encode_block
+from logservice_wire.errors import BeyondTail, InvalidArgument, LogServiceError
+from logservice_wire.v1 import log_pb2
+
+from logservice import bounds
+from logservice.archive.branching import Branch
+from logservice.archive.restoring import Batch, Batching, below_base
+
+
+class LivingBlocks:
+    """Those of one branch."""
+
+    def __init__(
+        self, source: Shard, branch: Branch, *, patience_s: float = bounds.RESTORE_PATIENCE_S
+    ) -> None:
+        """`patience_s`: how long reads may fail, one after another."""
+        self._source = source
+        self._branch = branch
+        self._patience_s = patience_s
+        self._gaps = 0
+
+    async def batches(self, lsn: int) -> AsyncGenerator[Batch]:
+        """See `restoring.Source`. Raises Truncated when the source let go of what is wanted, and
+        what reading raises.
+        """
+        promise, batching = self._branch.promise, Batching(lsn)
+        for block in below_base(lsn, promise.base_lsn, self._branch.first_time_us):
+            if (done := batching.add(block, block.record_count)) is not None:
+                yield done
+        lsn = max(lsn, promise.base_lsn)
+        while lsn < promise.end_lsn:
+            found = await self._read(lsn)
+            for item in found.items:
+                if item.first_lsn >= promise.end_lsn:
+                    break
+                self._count_gap(item)
+                for block, count in restored(item.until(promise.end_lsn)):
+                    if not self._branch.timed:
+                        block.append_time_us = 0
+                    if (done := batching.add(block, count)) is not None:
+                        yield done
+            lsn = found.next_lsn
+        if (rest := batching.rest()) is not None:
+            yield rest
+
+    def _count_gap(self, item: Records | Gap) -> None:
+        """A log remembers so many gaps, and the branch is to be appended to."""
+        self._gaps += isinstance(item, Gap)
+        if self._gaps > bounds.RESTORED_GAPS_MAX:
+            raise InvalidArgument(
+                f"more than {bounds.RESTORED_GAPS_MAX} gaps up to LSN {item.first_lsn}: give it "
+                "up, and begin at a later LSN",
+                field="from_lsn",
+            )
+
+    async def _read(self, lsn: int) -> ReadResult:
+        """Something from `lsn` on."""
+        loop, backoff = asyncio.get_running_loop(), Backoff()
+        until_s = loop.time() + self._patience_s
+        while True:
+            try:
+                found = await self._source.read(lsn, max_bytes=bounds.ARCHIVE_READ_BYTES)
+                if not found.items:
+                    raise BeyondTail(next_lsn=found.next_lsn)
+                return found
+            except LogServiceError as error:
+                if not error.retryable or loop.time() > until_s:
+                    raise
+                await asyncio.sleep(backoff.next_s(error))
+
+
+def restored(item: Records | Gap) -> Iterator[tuple[log_pb2.RestoredBlock, int]]:
+    """A run, as what a restored log takes, each with its LSNs. Raises InvalidArgument."""
+    time_us = item.append_time_us
+    if isinstance(item, Records):
+        block = item.block
+        data: Any = block.data
+        if item.record_count != block.record_count:
+            data = encode_block(item.records(), block.timestamp_us)
+        yield (
+            log_pb2.RestoredBlock(block=bytes(data), append_time_us=time_us),
+            item.record_count,
+        )
+        return
+    if item.reason is GapReason.UNKNOWN:
+        raise InvalidArgument(
+            f"LSN {item.first_lsn} is a gap for a reason that this program does not know: take a "
+            "newer one",
+            field="log",
+        )
+    left, gap = item.record_count, item.reason.value
+    while left:
+        count = min(left, bounds.RESTORED_GAP_LSNS_MAX)
+        yield log_pb2.RestoredBlock(gap=gap, record_count=count, append_time_us=time_us), count
+        left -= count
