@@ -35,7 +35,8 @@ from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
-from logservice.nodehost.truncation.worker import ReplicasWithin, TruncationWorker
+from logservice.nodehost.truncation.replicas_within import ReplicasWithin
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.versions import KNOWN, VersionRange
 
 _DISK_ERRORS: Final = frozenset(
