@@ -78,6 +78,13 @@ EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the newest at or below the truncation LSN is
 near it."""
 
+EXPORT_FILE_BYTES_MAX: Final = 257 * 1024 * 1024
+"""Bytes of an export to a path: PEER_SNAPSHOT_BYTES_MAX, and what says whose it is."""
+
+SNAPSHOT_REQUEST_RETRY_S: Final = 0.1
+"""When to ask again for a snapshot or a compaction while another request of the replica is under
+way: most take one write."""
+
 TRUNCATION_ALARM_BYTES: Final = 64 * 1024 * 1024
 """Truncation that stands still is an alarm when so many bytes could go: fewer may not free even
 one segment."""

@@ -65,6 +65,7 @@ from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.retention import Retention
 from logservice.nodehost.replica.role_log import RoleLog
+from logservice.nodehost.replica.snapshot_requests import SnapshotRequests
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
 from logservice.nodehost.routing.clock_leaving import ClockLeaving
 from logservice.nodehost.routing.giving_way import GivingWay
@@ -141,6 +142,7 @@ class NodeHost:
             on_broken=on_broken,
         )
         running = self.replicas.running
+        self.snapshots = SnapshotRequests(running)
         self.vouching = Vouching(running, self.requests, clock, options.election_timeout_s)
         self.router = Router(running, self.requests, identity, clock, options, tracing)
         self.successors = Successors(running, self.requests)
@@ -269,6 +271,36 @@ class NodeHost:
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted while it was read: {error}", shard=shard) from error
+
+    # --- snapshots (`snapshot_requests`, `truncation.asked`) --------------------------------------
+
+    async def request_snapshot(
+        self, shard: ShardId, timeout_s: float, *, export_path: str = ""
+    ) -> Index:
+        """Put the state of the replica here aside, where a restart and a truncation find it; or
+        write it to a file at `export_path`, for `install_exported`. Returns the snapshot's index.
+        """
+        if export_path:
+            return await self.snapshots.run(
+                shard, lambda keeper, replica: keeper.export_to(replica, export_path), timeout_s
+            )
+        return await self.snapshots.run(
+            shard, lambda keeper, replica: keeper.save(replica), timeout_s
+        )
+
+    async def install_exported(self, shard: ShardId, path: str, timeout_s: float) -> Index:
+        """Compact the log here behind the snapshot in the file at `path`. Returns its index."""
+        return await self.snapshots.run(
+            shard, lambda keeper, replica: keeper.install_from(replica, path), timeout_s
+        )
+
+    async def compact(self, shard: ShardId, index: Index, timeout_s: float) -> Index:
+        """Compact the log here behind `index`, as far as the truncation LSN covers it. Returns the
+        index that it is compacted behind.
+        """
+        return await self.snapshots.run(
+            shard, lambda keeper, replica: keeper.compact(replica, index), timeout_s
+        )
 
     async def lsn_at_time(self, shard: ShardId, append_time_us: int) -> FoundTime:
         """See `time_search.lsn_at_time`."""

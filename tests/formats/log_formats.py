@@ -24,6 +24,7 @@ from logservice.ids import (
     Lsn,
     ReplicaId,
     SessionId,
+    ShardId,
     StoreId,
     Term,
 )
@@ -53,6 +54,8 @@ from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.membership import Member, Membership, MembershipCorrupt
+from logservice.nodehost.truncation import export_file
+from logservice.nodehost.truncation.export_file import ExportCorrupt, ExportFile
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
 from logservice.rsm.restoring import Restoring
@@ -557,6 +560,23 @@ SNAPSHOTS = Format(
     error=SnapshotCorrupt,
 )
 
+EXPORT = Format(
+    name="snapshot-export",
+    version=export_file._VERSION,
+    constant="logservice.nodehost.truncation.export_file:_VERSION",
+    document="logservice/nodehost/truncation/export_file.py",
+    samples=(
+        Sample(
+            "export to a path",
+            ExportFile(ClusterId("c1"), ShardId(7), 1, bytes(range(16)), SNAPSHOT),
+            ExportFile.encode,
+            ExportFile.decode,
+            since=2,
+        ),
+    ),
+    error=ExportCorrupt,
+)
+
 LOG_STATE = Format(
     name="log-state",
     version=snapshot_codec._FIRST,
@@ -702,6 +722,7 @@ FORMATS = (
     CHECKPOINT,
     MEMBERSHIP,
     SNAPSHOTS,
+    EXPORT,
     LOG_STATE,
     COMMAND,
     CHANGE,

@@ -151,7 +151,7 @@ async def test_truncation_that_overtakes_it_again_and_again_does_not_keep_it_fro
 
 def _keep_nothing(store: TruncatingStore) -> None:
     """Its worker keeps no more than an entry for members that are behind."""
-    store.worker._kept_bytes_max = len(BLOCK)
+    store.worker.keeper._kept_bytes_max = len(BLOCK)
 
 
 async def test_a_log_that_needs_the_member_for_its_majority_waits_for_no_limit(

@@ -9,7 +9,7 @@ from logservice_wire.errors import NotReady
 from logservice.clock import ManualClock
 from logservice.ids import Lsn, ReplicaId, ShardId
 from logservice.nodehost.truncation.decisions import Decision, Decisions
-from logservice.nodehost.truncation.worker import Step
+from logservice.nodehost.truncation.steps import Step
 from tests.nodehost.test_truncation import ENTRY_BYTES, World
 
 KEY = (ShardId(1), ReplicaId(11))

@@ -30,7 +30,7 @@ from logservice_wire.errors import DiskFull, LogServiceError, Truncated
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId
 from logservice.logdb.options import LogDbOptions
-from logservice.nodehost.truncation.worker import Step
+from logservice.nodehost.truncation.steps import Step
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, request
 from tests.owners import APP

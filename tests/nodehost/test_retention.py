@@ -16,7 +16,7 @@ from logservice.hakeeper.commands.replies import ShardLimits
 from logservice.ids import Index, Lsn
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.retention import Retention
-from logservice.nodehost.truncation.worker import Step
+from logservice.nodehost.truncation.steps import Step
 from logservice.outcome import Applied
 from logservice.rsm import commands
 from logservice.rsm.commands import Command, Retain, SetHold

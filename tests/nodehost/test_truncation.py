@@ -19,7 +19,8 @@ from logservice.membership import Membership
 from logservice.nodehost.disks.executor import Executor, InlineExecutor, ThreadExecutor
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.truncation.exports import ExportedSnapshots
-from logservice.nodehost.truncation.worker import Step, TruncationReport, TruncationWorker
+from logservice.nodehost.truncation.steps import Step
+from logservice.nodehost.truncation.worker import TruncationReport, TruncationWorker
 from logservice.raft.ready import Role
 from logservice.snapshot import Snapshot
 from tests.nodehost.fake_meter import FakeMeter
@@ -299,7 +300,7 @@ async def test_t4_a_replay_that_reaches_its_bound_goes_on_in_the_next_run(world:
     await world.run()
     log.append(10)
     log.truncated = Lsn(95)
-    world.worker._replay_entries_max = 40
+    world.worker.keeper._replay_entries_max = 40
     reports = [await world.run() for _ in range(4)]
     assert [report.more for report in reports] == [True, True, False, False]
     assert [index for _, index, _ in world.host.installs] == [41, 81, 96]
@@ -781,7 +782,7 @@ async def test_a_run_that_is_cancelled_anywhere_can_be_run_again(world: World, w
     log.append(10)
     log.truncated = Lsn(10)
     slow = SlowExecutor()
-    world.worker._executor = slow
+    world.worker.keeper._executor = slow
     task = asyncio.create_task(world.run())
     for _ in range(waits):
         await asyncio.sleep(0.002)
@@ -790,7 +791,7 @@ async def test_a_run_that_is_cancelled_anywhere_can_be_run_again(world: World, w
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     slow.finish()
-    world.worker._executor = InlineExecutor()
+    world.worker.keeper._executor = InlineExecutor()
     for _ in range(2):
         await world.run()
     assert log.installed == 11
@@ -800,7 +801,7 @@ async def test_a_run_that_is_cancelled_anywhere_can_be_run_again(world: World, w
 
 async def test_file_work_may_run_on_a_thread(world: World) -> None:
     executor = ThreadExecutor("exports")
-    world.worker._executor = executor
+    world.worker.keeper._executor = executor
     log = world.host.add(1, 11)
     for _ in range(3):
         log.append(10)

@@ -14,7 +14,8 @@ from logservice_wire.errors import Truncated
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId, ShardId
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.truncation.worker import ReplicasWithin, TruncationReport, TruncationWorker
+from logservice.nodehost.truncation.replicas_within import ReplicasWithin
+from logservice.nodehost.truncation.worker import TruncationReport, TruncationWorker
 from logservice.rsm import commands
 from logservice.state_machine import StateMachine
 from tests.nodehost.cluster import SHARD, Cluster, Store, log_machine, request, said

@@ -18,7 +18,9 @@ from logservice.entry import EntryKind
 from logservice.ids import Index, Lsn, ReplicaId
 from logservice.membership import Member, Membership
 from logservice.nodehost.integrity.repair import FETCH, Fetch
-from logservice.nodehost.truncation.worker import ReplicasWithin, Step, TruncationWorker
+from logservice.nodehost.truncation.replicas_within import ReplicasWithin
+from logservice.nodehost.truncation.steps import Step
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.raft.ready import Role
 from logservice.rsm import commands
 from logservice.rsm.queries import LogStatusQuery

@@ -33,9 +33,11 @@ from logservice.nodehost.disks.executor import Executor, ThreadExecutor
 from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.truncation.asked import AskedSnapshots
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
-from logservice.nodehost.truncation.worker import ReplicasWithin, TruncationWorker
+from logservice.nodehost.truncation.replicas_within import ReplicasWithin
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.versions import KNOWN, VersionRange
 
 _DISK_ERRORS: Final = frozenset(
@@ -217,6 +219,13 @@ class StoreDirectory:
             clock=host.clock,
             retain=retain,
         )
+
+    def answer(self, host: NodeHost, worker: TruncationWorker) -> None:
+        """Let `host` be asked for snapshots of the replicas in this directory."""
+        asked = AskedSnapshots(
+            worker.keeper, self.seams.vfs, host.identity.cluster_id, host.cluster_version
+        )
+        host.snapshots.serve(self.used.incarnation, asked)
 
     def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:
         """The scrubber, which verifies the sealed segments in this directory."""

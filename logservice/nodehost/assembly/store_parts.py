@@ -255,6 +255,8 @@ class StoreParts:
         )
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
+        for directory, worker in zip(self.directories, self.workers, strict=True):
+            directory.answer(self.host, worker)
         self.scrubbers = [
             directory.scrubber(self.host, seams.clock, settings.scrub_interval_s)
             for directory in self.directories

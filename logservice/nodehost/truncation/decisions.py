@@ -21,7 +21,7 @@ _ERROR_CHARACTERS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The newest visit of one replica. install, export: how its halves ended (`worker.Step`);
+    """The newest visit of one replica. install, export: how its halves ended (`steps.Step`);
     export is empty where there was no second half. at_s: when, by the monotonic clock. error: why
     the newest half that failed did, empty when none failed in this visit. freed_bytes: of the
     entries behind which snapshots were installed here, since the store started.

@@ -7,7 +7,7 @@ counted for it on the way of an append. Between two slices of replicas other wor
 
 A replica is *stuck* when space that was asked for does not come: its worker sees no progress, a
 hold keeps a truncation back, a half of its newest visit failed, or it does not run. What stays by a
-rule and within its bound (`worker.Step`) is not stuck.
+rule and within its bound (`steps.Step`) is not stuck.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from logservice.bounds import TRUNCATION_PAGE_REPLICAS
 from logservice.ids import HAKEEPER_SHARD, Index, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.truncation.worker import Step, TruncationWorker
+from logservice.nodehost.truncation.steps import Step
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 
 _SLICE: Final = 64

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from logservice.ids import Index
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.truncation.alignment import last_truncated
-from logservice.nodehost.truncation.worker import Step, TruncationWorker
+from logservice.nodehost.truncation.steps import Step
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.sim.interfaces import ObservedStore
 
 _VISITS = 3

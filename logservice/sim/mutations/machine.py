@@ -19,7 +19,7 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.replica.pending import PendingBook
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
-from logservice.nodehost.truncation import alignment, worker
+from logservice.nodehost.truncation import alignment, replicas_within
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.outcome import Applied
 from logservice.raft.log.log import RaftLog
@@ -218,7 +218,7 @@ def _truncation_reaches_one_entry_too_far() -> None:
 
         return last
 
-    wrap(worker, "last_truncated", mutate)
+    wrap(replicas_within, "last_truncated", mutate)
 
 
 @mutation
@@ -229,7 +229,7 @@ def _truncation_stops_one_entry_short() -> None:
 
         return last
 
-    wrap(worker, "last_truncated", mutate)
+    wrap(replicas_within, "last_truncated", mutate)
 
 
 @mutation
