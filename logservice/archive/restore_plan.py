@@ -109,7 +109,8 @@ def make_plan(
     progress: Callable[[Row], None] = lambda _: None,
 ) -> Plan:
     """Check everything that a restore of [from_lsn, end_lsn) needs; None: as far as it goes.
-    `point_us`: up to that time, instead of an LSN (`restore_point`).
+    `point_us`: up to that time (`restore_point`). With an `end_lsn`, too, that is where `end_of`
+    has found it, and it is not looked for again; nothing younger is taken.
 
     Raises ArchiveDamaged, InvalidArgument (it is not in the archive, or keys are missing), OSError.
     """
@@ -118,7 +119,7 @@ def make_plan(
     if not rows:
         raise InvalidArgument("the archive has nothing of that log", field="log")
     number, parent, epoch = _history(rows, marked(files))
-    if point_us is not None:
+    if point_us is not None and end_lsn is None:
         end_lsn = end_at(manifest, rows, point_us, keys)
     base_lsn, last_lsn = _range(rows, from_lsn, end_lsn)
     chosen = tuple(row for row in rows if row.end_lsn > base_lsn and row.first_lsn < last_lsn)

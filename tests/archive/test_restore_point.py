@@ -125,6 +125,20 @@ def test_damage_behind_the_point_is_seen_where_it_matters(made: Made) -> None:
     assert made.plan(point_us=101).end_lsn == 31
 
 
+def test_an_end_that_was_found_is_not_looked_for_again(made: Made) -> None:
+    """What proved it is not read twice; but nothing younger than the point is taken."""
+    made.time_us = 110
+    made.add(61, 20)
+    end_lsn = end_of(made.files, 1, None, 105)
+    assert end_lsn == 61
+    made.object_of(61).unlink()
+    with pytest.raises(ArchiveDamaged, match="is gone"):
+        made.plan(point_us=105)
+    assert made.plan(point_us=105, end_lsn=end_lsn).last_time_us == 105
+    with pytest.raises(ArchiveDamaged, match="append time at LSN 59"):
+        made.plan(point_us=104, end_lsn=end_lsn)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_point_is_what_the_times_of_all_lsns_say(seed: int, tmp_path: Path) -> None:
     """Whether the rows say their times or not."""
