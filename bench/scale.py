@@ -97,7 +97,7 @@ def _passes(world: World, note: Note) -> None:
     ticks = sorted(world.spent["tick"].seconds)
     note("idle: a tick, median", 1e3 * ticks[len(ticks) // 2], "ms")
     note("idle: a tick, longest", 1e3 * ticks[-1], "ms")
-    changed = []
+    changed, each = [], []
     for number in range(1, 41):
         world.spent.clear()
         shard_id = ShardId(number * 7 % len(world.shards))
@@ -106,8 +106,11 @@ def _passes(world: World, note: Note) -> None:
         world.elect(shard_id, leader)
         world.run(HEARTBEAT_TICKS)
         changed.append(max(world.spent["tick"].seconds))
+        each += world.spent["tick"].seconds
     changed.sort()
-    note("one report changed: a pass, median", 1e3 * changed[len(changed) // 2], "ms")
+    each.sort()
+    note("one report changed: a pass, 99 %", 1e3 * each[len(each) * 99 // 100], "ms")
+    note("one report changed: longest of ten, median", 1e3 * changed[len(changed) // 2], "ms")
     note("one report changed: a pass, longest", 1e3 * changed[-1], "ms")
 
 
