@@ -9,10 +9,8 @@ costs is not in it. `verify` is reading the object back to its digest. Figures a
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 from logservice_client import Records
 from logservice_wire.block import Block, encode_block
 
+from bench.durable_copy import copy
 from logservice.archive.folder import Folder
 from logservice.archive.range_file import RangeWriter, digest_of_object
 from logservice.archive.sealing import Keys
@@ -55,16 +54,6 @@ def archive(folder: Folder, given: list[Records], keys: Keys | None) -> str:
         for item in given:
             writer.add(item)
         return writer.finish()
-
-
-def copy(source: Path, target: Path) -> None:
-    """`cp`, and the sync without which it promises nothing."""
-    subprocess.run(["cp", source, target], check=True)
-    descriptor = os.open(target, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from typing import Final
 from logservice_client import LogClient
 
 from bench import environment
+from bench.durable_copy import copy
 from logservice.cli.processes.local_cluster import LocalCluster
 
 MIB: Final = 1 << 20
@@ -62,17 +63,6 @@ async def delete(cluster: LocalCluster, name: str) -> None:
         info = await client.hakeeper.resolve_shard(name)
         await client.hakeeper.delete_shard(info.shard_id, name, force=True)
         await client.hakeeper.wait_deleted(info.shard_id, timeout=TIMEOUT_S)
-
-
-def copy(source: Path, target: Path) -> None:
-    """`cp`, and the sync without which it promises nothing."""
-    subprocess.run(["cp", "-r", source, target], check=True)
-    for path in target.rglob("*"):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def program(*words: str) -> None:

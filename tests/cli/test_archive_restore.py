@@ -16,6 +16,7 @@ from logservice_wire.errors import Fenced, ShardNotFound
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
+from tests.cli.killed_restores import killed_behind, start
 from tests.local_stores import kill_stores
 from tests.waiting import wait_until
 
@@ -27,30 +28,8 @@ SETTINGS: dict[str, dict[str, object]] = {
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
 }
 
-START = "from logservice.cli.main import main; main()"
-
-KILLED_BEHIND = """
-import os, signal, sys
-from logservice.archive import restoring
-
-step, *arguments = sys.argv[1:]
-
-
-def reached(name):
-    if name == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Killed(restoring.Restorer):
-    def __init__(self, *given, **more):
-        super().__init__(*given, **more, reached=reached)
-
-
-restoring.Restorer = Killed
-sys.argv = ["logservice", *arguments]
-from logservice.cli.main import main
-main()
-"""
+START = start("main")
+KILLED_BEHIND = killed_behind("main", "logservice")
 
 
 @pytest.fixture(scope="module")

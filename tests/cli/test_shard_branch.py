@@ -15,36 +15,15 @@ from logservice_wire.errors import Fenced, ShardNotFound
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
+from tests.cli.killed_restores import killed_behind, start
 from tests.cli.test_archive_restore import SETTINGS
 from tests.local_stores import kill_stores
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
-START = "from logservice.cli.logctl import main; main()"
-
-KILLED_BEHIND = """
-import os, signal, sys
-from logservice.archive import restoring
-
-step, *arguments = sys.argv[1:]
-
-
-def reached(name):
-    if name == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Killed(restoring.Restorer):
-    def __init__(self, *given, **more):
-        super().__init__(*given, **more, reached=reached)
-
-
-restoring.Restorer = Killed
-sys.argv = ["logctl", *arguments]
-from logservice.cli.logctl import main
-main()
-"""
+START = start("logctl")
+KILLED_BEHIND = killed_behind("logctl", "logctl")
 
 
 @pytest.fixture(scope="module")
