@@ -7,7 +7,6 @@ import pytest
 from logservice import bounds
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.repair import standstill
-from logservice.hakeeper.stores.health import healths
 from logservice.ids import Index, ReplicaId, ShardId
 from tests.hakeeper.model import Copy, Model, Store
 
@@ -223,5 +222,5 @@ def test_what_a_store_that_does_not_lead_says_of_followers_is_not_heard(index: i
     )
     model.state.stores[member.store_id].replicas[ONE] = lie
     shard = model.state.shards[ONE]
-    standstill.observe(model.state, shard, healths(model.state, shard))
+    standstill.observe(model.state, shard)
     assert shard.behind[model.stuck] == known

@@ -83,6 +83,21 @@ class Move:
     learner: Member | None = None
 
 
+def zones_to_fill(stores: Iterable[StoreState]) -> frozenset[str]:
+    """The zones that voters are spread over, of the stores that live. None until every one of them
+    names its zone: while labels are being given out, they do not say yet where replicas should be.
+    """
+    zones = frozenset(map(zone_of, stores))
+    return zones if NO_ZONE not in zones and len(zones) > 1 else frozenset()
+
+
+def is_uneven(state: State, shard: ShardState, zones: frozenset[str]) -> bool:
+    """Whether a voter of the shard would be further apart from the others in one of the zones, if a
+    store there could take it.
+    """
+    return bool(zones) and spread_of(state, shard, voting_stores(shard)).uneven(zones)
+
+
 class Balance:
     """The moves that one state asks for, one after the other. Each has to be noted (`begin`) before
     the next is asked for.
@@ -114,8 +129,7 @@ class Balance:
             for store in placement.stores
             if settled(state, store) and not is_full(store)
         )
-        zones = frozenset(map(zone_of, placement.stores))
-        self._zones = zones if NO_ZONE not in zones and len(zones) > 1 else frozenset()
+        self._zones = zones_to_fill(placement.stores)
 
     def begin(self, move: Move) -> None:
         """An operator is about to make the move; `placement` hears of the target by itself."""
@@ -125,14 +139,8 @@ class Balance:
     # --- for the zone -----------------------------------------------------------------------------
 
     def zone_move(self, shard: ShardState) -> Move | None:
-        """The move that leaves the shard's voters further apart, if there is one.
-
-        Nothing moves until every live store names its zone: while labels are being given out, they
-        do not say yet where replicas should be.
-        """
-        if not self._zones or not self._may_move(shard):
-            return None
-        if not spread_of(self._state, shard, voting_stores(shard)).uneven(self._zones):
+        """The move that leaves the shard's voters further apart, if there is one."""
+        if not self._may_move(shard) or not is_uneven(self._state, shard, self._zones):
             return None
         moves = [
             (self._leads(member, shard), -self._share(member.store_id), member.replica_id, target)

@@ -120,7 +120,7 @@ class Checkers:
             self._voters(shard, found)
             self._starts(shard, found)
             if observes:
-                standstill.observe(self.state, shard, found)
+                standstill.observe(self.state, shard)
             if shard.behind:
                 self.flags += standstill.flags(self.state, shard, found)
             if shard.disagreement:

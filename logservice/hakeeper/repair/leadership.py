@@ -29,6 +29,7 @@ INV-HK-LEADERS-END: from every state a bounded number of hand-overs leads to a s
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
@@ -97,6 +98,9 @@ class Leadership:
             for store in self._led
             if takes_leaders(state, store) and self._is_fit(state.stores[store])
         )
+        # Both in their order: who leads most gives first, and who leads least takes.
+        self._givers = sorted((-self._count[store], store) for store in self._led)
+        self._takers = sorted((self._count[store], store) for store in self._fit)
         self._began = self._passed = after
         self._most = most
         self._seen: set[tuple[ShardId, StoreId | None]] = set()
@@ -113,8 +117,18 @@ class Leadership:
     def begin(self, made: HandOver) -> None:
         """An operator hands it over."""
         self._busy.add(made.shard)
-        self._count[made.source] -= 1
-        self._count[made.target] += 1
+        self._recount(made.source, -1)
+        self._recount(made.target, 1)
+
+    def _recount(self, store: StoreId, by: int) -> None:
+        before = self._count[store]
+        self._count[store] = after = before + by
+        if store in self._led:
+            self._givers.remove((-before, store))
+            insort(self._givers, (-after, store))
+        if store in self._fit:
+            self._takers.remove((before, store))
+            insort(self._takers, (after, store))
 
     def next(self) -> HandOver | None:
         """The next leader that goes home or, if all are there, that evens the counts."""
@@ -144,21 +158,16 @@ class Leadership:
         """The shards that have a home, then those that a store leads, without the first `after`."""
         homing = holdings(self._state).homing
         if after < len(homing):
-            yield from ((number, None) for number in sorted(homing)[after:])
+            yield from ((number, None) for number in homing.behind(after))
         after = max(0, after - len(homing))
-        left = set(self._led)
-        while left:
-            source = min(left, key=lambda store: (-self._count[store], store))
-            if not self._fit or not self._pays(source, min(self._fit, key=self._order)):
+        # Nothing is begun while one hand-over is looked for, so the order stays.
+        for _, source in self._givers:
+            if not self._takers or not self._pays(source, self._takers[0][1]):
                 return
-            left.discard(source)
             led = self._led[source]
             if after < len(led):
                 yield from ((number, source) for number in sorted(led)[after:])
             after = max(0, after - len(led))
-
-    def _order(self, store: StoreId) -> tuple[int, StoreId]:
-        return self._count[store], store
 
     # What follows two looks at sets is most often no; a whole look takes 50 microseconds.
 

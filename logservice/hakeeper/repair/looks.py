@@ -27,7 +27,6 @@ from logservice import bounds
 from logservice.hakeeper.repair import drain, learners, standstill
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.state import State
-from logservice.hakeeper.stores.health import healths
 from logservice.hakeeper.stores.holdings import holdings, touch
 from logservice.hakeeper.stores.turns import stands_still, turn
 from logservice.ids import HAKEEPER_SHARD, ShardId
@@ -67,7 +66,7 @@ def observe(state: State) -> None:
         shard = state.shards[shard_id]
         if not shard.initial or shard.deleting_tick:
             continue
-        standstill.observe(state, shard, healths(state, shard))
+        standstill.observe(state, shard)
         if shard_id in known.uneasy or stands_still(state, shard):
             touch(state, shard_id)
             state.dirty = True

@@ -41,12 +41,12 @@ from typing import Final
 from logservice.hakeeper.commands.policy import ZoneRule
 from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hakeeper.repair.ranking import Ranking
-from logservice.hakeeper.repair.site import Site, works
+from logservice.hakeeper.repair.site import Site, working
 from logservice.hakeeper.repair.spread import Spread
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Repair, ShardState, State, StoreState
 from logservice.hakeeper.stores import learners
 from logservice.hakeeper.stores.enrolment import eligible
-from logservice.hakeeper.stores.health import settled, silent
+from logservice.hakeeper.stores.health import settled
 from logservice.hakeeper.stores.holdings import holdings
 from logservice.hakeeper.stores.standing import takes_replicas
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
@@ -63,11 +63,7 @@ class Placement:
         """Count how many replicas every store carries."""
         self._state = state
         self._sizes_count = state.cluster_version >= 2
-        self.stores = [
-            store
-            for store in state.sorted_stores()
-            if not silent(state, store.last_tick) and works(store)
-        ]
+        self.stores = working(state)
         self._live = {store.store: store for store in self.stores}
         self._one_host = len({store.host_label for store in state.stores.values()}) <= 1
         self._size = {store.store: size_of(store) for store in self.stores}

@@ -30,17 +30,23 @@ Nothing here happens before cluster version 2.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 from msgspec.structs import replace
 
 from logservice import bounds
 from logservice.hakeeper.commands.balancing import BalanceMode
-from logservice.hakeeper.repair.balance import Balance, Move
+from logservice.hakeeper.repair.balance import Balance, Move, is_uneven, zones_to_fill
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.repair.leadership import Leadership
-from logservice.hakeeper.repair.site import spread_of, voting_stores
-from logservice.hakeeper.state import CHANGES_MEMBERSHIP, Cause, Operator, Repair, ShardState, State
+from logservice.hakeeper.repair.site import spread_of, voting_stores, working
+from logservice.hakeeper.state import (
+    CHANGES_MEMBERSHIP,
+    Cause,
+    Operator,
+    Repair,
+    ShardState,
+    State,
+    StoreState,
+)
 from logservice.hakeeper.stores.health import Health, healths, silent
 from logservice.hakeeper.stores.holdings import holdings
 from logservice.hakeeper.stores.standing import repair_off
@@ -77,15 +83,20 @@ def due(state: State) -> bool:
 
 def _look_at_replicas(checkers: Checkers) -> None:
     state = checkers.state
-    shards = _some_shards(state)
+    shards, stores = _some_shards(state), working(state)
     state.balance = replace(
         state.balance,
         waits=waits_for(state),
-        flags=_zone_flags(checkers),
+        flags=_zone_flags(stores),
         breaches=_breaches(state, shards),
     )
-    if not state.balance.waits:
-        _move_replicas(checkers, shards)
+    if state.balance.waits:
+        return
+    zones = zones_to_fill(stores)
+    uneven = [shard for shard in shards if is_uneven(state, shard, zones)]
+    if uneven or _evens_loads(state):
+        # Most often nothing is to be moved, and to count who has room takes a millisecond.
+        _move_replicas(checkers, uneven)
 
 
 def _goes_on(state: State) -> bool:
@@ -141,8 +152,8 @@ def is_whole(state: State, shard: ShardState) -> bool:
     )
 
 
-def _zone_flags(checkers: Checkers) -> tuple[str, ...]:
-    zones = {store.store: zone_of(store) for store in checkers.placement.stores}
+def _zone_flags(stores: list[StoreState]) -> tuple[str, ...]:
+    zones = {store.store: zone_of(store) for store in stores}
     if len(set(zones.values())) < 2:
         return ()
     unnamed = [f"store {store} names no zone" for store, zone in zones.items() if not zone]
@@ -167,7 +178,15 @@ def _is_move(operator: Operator) -> bool:
     return operator.kind is Repair.MOVE and operator.cause in _OURS
 
 
-def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
+def _evens_loads(state: State) -> bool:
+    known = state.balance
+    if known.replicas is BalanceMode.OFF:
+        return False
+    return known.replicas is BalanceMode.ON or known.replicas_wished_tick > 0
+
+
+def _move_replicas(checkers: Checkers, uneven: list[ShardState]) -> None:
+    """`uneven`: the shards whose voters may be further apart elsewhere."""
     state = checkers.state
     known = state.balance
     room = bounds.HAKEEPER_MOVES_MAX - sum(map(_is_move, state.operators.values()))
@@ -177,14 +196,12 @@ def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
         walk=known.replicas_walk,
         most=bounds.HAKEEPER_BALANCE_REPLICAS,
     )
-    for shard in shards:
+    for shard in uneven:
         if room and (move := balance.zone_move(shard)) is not None:
             room -= 1
             if not _begin(checkers, balance, move, Cause.ZONE):
                 return
-    if known.replicas is BalanceMode.OFF:
-        return
-    if known.replicas is not BalanceMode.ON and not known.replicas_wished_tick:
+    if not _evens_loads(state):
         return
     moved = known.replicas_moved
     while room and (move := balance.load_move()) is not None:
@@ -203,12 +220,11 @@ def _move_replicas(checkers: Checkers, shards: list[ShardState]) -> None:
 
 def _some_shards(state: State) -> list[ShardState]:
     """The part of the shards whose turn it is, in the order of their numbers."""
-    order = sorted(state.shards)
-    begin = bisect_left(order, state.balance.shards_from)
-    end = begin + bounds.HAKEEPER_BALANCE_SHARDS
-    following = order[end] if end < len(order) else 0
+    most = bounds.HAKEEPER_BALANCE_SHARDS
+    mine = holdings(state).known.since(ShardId(state.balance.shards_from), most + 1)
+    following = mine.pop() if len(mine) > most else ShardId(0)
     state.balance = replace(state.balance, shards_from=following)
-    return [state.shards[number] for number in order[begin:end]]
+    return [state.shards[number] for number in mine]
 
 
 def _begin(checkers: Checkers, balance: Balance, move: Move, cause: Cause) -> bool:

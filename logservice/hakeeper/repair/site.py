@@ -18,7 +18,7 @@ from logservice.hakeeper.repair.spread import Spread
 from logservice.hakeeper.state import ShardState, State, StoreState
 from logservice.hakeeper.stores import learners
 from logservice.hakeeper.stores.enrolment import eligible
-from logservice.hakeeper.stores.health import settled
+from logservice.hakeeper.stores.health import settled, silent
 from logservice.hakeeper.stores.standing import takes_replicas
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
 from logservice.ids import HAKEEPER_SHARD, StoreId
@@ -105,6 +105,15 @@ def takes_another(state: State, shard: ShardState, store: StoreState) -> bool:
     directory, and did not lately fail to start a replica of the shard.
     """
     return settled(state, store) and shard.avoid.get(store.store, 0) <= state.tick and works(store)
+
+
+def working(state: State) -> list[StoreState]:
+    """The stores that live, with a disk that works, by their ids."""
+    return [
+        store
+        for store in state.sorted_stores()
+        if not silent(state, store.last_tick) and works(store)
+    ]
 
 
 def works(store: StoreState) -> bool:

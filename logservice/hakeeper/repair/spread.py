@@ -73,8 +73,10 @@ class Spread:
         """Whether one of the voters that are counted here could leave them further apart if it
         moved to one of `zones`.
         """
-        most = max(map(self.crowd, self._voters), default=0)
-        return most > min(map(self.crowd, zones), default=most) + 1
+        most = max(self._voters.values(), default=0)
+        if most < 2 or self._rule is ZoneRule.NONE:
+            return False  # most shards are so, and a look asks many of them
+        return most > min((self._voters[zone] for zone in zones), default=most) + 1
 
     def breach(self) -> str:
         """What breaks the rule, for people; empty when nothing does."""

@@ -32,21 +32,27 @@ from collections.abc import Mapping
 
 from logservice import bounds
 from logservice.hakeeper.state import Behind, ShardState, State
-from logservice.hakeeper.stores.health import Health, fresh_leader
+from logservice.hakeeper.stores.health import Health, fresh_leader, healths
 from logservice.hakeeper.stores.turns import observed_at
 from logservice.ids import ReplicaId
 from logservice.invariants import invariant
 
 
-def observe(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> None:
-    """Bring what is remembered of the shard's replicas up to date. `found`: its members' health."""
+def observe(state: State, shard: ShardState) -> None:
+    """Bring what is remembered of the shard's replicas up to date."""
     leader = fresh_leader(state, shard)
     before, shard.behind = shard.behind, {}
     if leader is None:
         return
-    for replica, index in leader.match:
-        level = index >= leader.committed_index
-        if level or replica == leader.replica or found.get(replica) is not Health.ALIVE:
+    behind = [
+        (replica, index)
+        for replica, index in leader.match
+        if index < leader.committed_index and replica != leader.replica
+    ]
+    # Fifty shards have their turn in each tick, and hardly any of them has a replica behind.
+    found = healths(state, shard) if behind else {}
+    for replica, index in behind:
+        if found.get(replica) is not Health.ALIVE:
             continue
         known = before.get(replica)
         if known is None or known.index < index:

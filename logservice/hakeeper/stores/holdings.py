@@ -26,7 +26,6 @@ INV-HK-HOLDINGS: what is kept is what would be built from the state.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -34,6 +33,7 @@ from logservice.hakeeper.commands.policy import UNLIMITED, ZoneRule
 from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.state import ServiceState, ShardState, State, StoreState
 from logservice.hakeeper.stores import learners
+from logservice.hakeeper.stores.ascending import Ascending, place
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.turns import stands_still, turn
 from logservice.hakeeper.tombstones import is_deleted
@@ -53,14 +53,14 @@ _FEW = 1000
 
 
 class Holdings:
-    """What follows one state. `on`: the shards with a member on a store. `load`, `load_of`: the
-    replicas of a store and of a data directory. `led_by_wish`: shards with a wish about the leader,
-    `homing`: with a zone for it, `apart`: whose zone rule is hard, `limited`: with limits.
-    `uneasy`: those that are restless of themselves or for a member, whatever their stores do;
-    `short`: those among them that are not whole: joint, or without a voter that they should have.
-    `turns`: the shards by their `turn`. `led`: the shards that a store says to lead. `replaying`:
-    the services that replay a shard. `lagging`: services that have stopped to replay one. `ending`:
-    deleted logs of which a store may have a replica.
+    """What follows one state. `known`: the shards that there are. `on`: those with a member on a
+    store. `load`, `load_of`: the replicas of a store and of a data directory. `led_by_wish`: shards
+    with a wish about the leader, `homing`: with a zone for it, `apart`: whose zone rule is hard,
+    `limited`: with limits. `uneasy`: those that are restless of themselves or for a member,
+    whatever their stores do; `short`: those among them that are not whole: joint, or without a
+    voter that they should have. `turns`: the shards by their `turn`. `led`: the shards that a store
+    says to lead. `replaying`: the services that replay a shard. `lagging`: services that have
+    stopped to replay one. `ending`: deleted logs of which a store may have a replica.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,8 @@ class Holdings:
         self.load: dict[StoreId, int] = {}
         self.load_of: dict[Incarnation, int] = {}
         self.led_by_wish: set[ShardId] = set()
-        self.homing: set[ShardId] = set()
+        self.homing = Ascending()
+        self.known = Ascending()
         self.apart: set[ShardId] = set()
         self.limited: set[ShardId] = set()
         self.uneasy: set[ShardId] = set()
@@ -136,7 +137,8 @@ class Holdings:
             self.turns.get(turn(shard_id), set()).discard(shard_id)
         wished = shard is not None and shard.leader_wish is not None
         _keep(self.led_by_wish, shard_id, wished)
-        _keep(self.homing, shard_id, shard is not None and bool(shard.policy.leader_zone))
+        self.homing.keep(shard_id, shard is not None and bool(shard.policy.leader_zone))
+        self.known.keep(shard_id, shard is not None)
         hard = shard is not None and shard.policy.zone_rule is ZoneRule.HARD
         _keep(self.apart, shard_id, hard)
         limits = shard.policy.limits if shard is not None and not shard.deleting_tick else UNLIMITED
@@ -210,7 +212,7 @@ class Holdings:
             # To find and sort them all takes 2 ms in each tick while a zone is repaired.
             self._sorted = self._sorted.copy()
             for shard_id in self._touched:
-                _place(self._sorted, shard_id, self._is_restless(shard_id))
+                place(self._sorted, shard_id, self._is_restless(shard_id))
         self._touched.clear()
         return self._sorted
 
@@ -373,22 +375,11 @@ def reported(store: StoreState) -> set[ShardId]:
 def _copied(known: Any) -> Any:
     if isinstance(known, dict):
         return {key: set(one) if isinstance(one, set) else one for key, one in known.items()}
-    return set(known) if isinstance(known, set) else known
+    return type(known)(known) if isinstance(known, set | Ascending) else known
 
 
 def _keep(among: set[KeyT], one: KeyT, wanted: bool) -> None:
     (among.add if wanted else among.discard)(one)
-
-
-def _place(among: list[ShardId], one: ShardId, wanted: bool) -> None:
-    """Let `one` be in the sorted list, or not."""
-    at = bisect_left(among, one)
-    if (at < len(among) and among[at] == one) is wanted:
-        return
-    if wanted:
-        among.insert(at, one)
-    else:
-        del among[at]
 
 
 def _plain(state: State, shard: ShardState, member: Member) -> bool:
