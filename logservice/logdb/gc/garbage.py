@@ -9,12 +9,14 @@ snapshot, tombstones, fault marks, cuts) is always copied, so no idle shard pins
 costs at most ``r / (1 - r)`` bytes of copies.
 
 How many bytes of files there are follows from INV-GC-SPACE. Sealed segments take at most
-``live / r``, and those that wait come on top. With segments of at most S bytes, a collection that
-lets one wait plans more than ``B - r * S`` bytes of copies, which free at least ``(B - r * S) / r``
-bytes of files: 192 MiB with the default settings. New segments line up behind the one that waits,
-so its turn comes after at most ``L / (B - r * S) + 1`` collections, if L bytes live in the older
-ones that can go. One whose live bytes alone are more than B waits until it is the oldest of them.
-No such bound holds for one log: what lives beside it may keep its segments.
+``live / r``, and those that wait come on top. Let B be `rewrite_bytes_max`, and S the size of the
+largest segment. A collection that lets one wait plans more than ``B - r * S`` bytes of copies,
+which free at least ``(B - r * S) / r`` bytes of files. With the default settings that is 192 MiB,
+64 MiB where old segments go, and 21 MiB where removals pay (r is up to 3/4 there). New segments
+line up behind the one that waits, so its turn comes after at most ``L / (B - r * S) + 1``
+collections, if L bytes live in the older ones that can go. One in which more than B lives waits
+until it is the oldest of them. No such bound holds for one log: what lives beside it may keep its
+segments.
 
 A truncation takes the oldest bytes of a log, and the logs beside it are truncated, too, sooner or
 later, so it pays to wait until little is alive. The removal of a replica (its log was deleted, or
@@ -24,15 +26,15 @@ each byte that it took, in the segment that it took it from (INV-GC-REMOVED). Wh
 counted in memory. After a start only the live ratios count for what was removed before it.
 
 - INV-GC-SPACE: a sealed segment outlives a finished collection only if its live bytes are above its
-  live ratio r, or somebody reads it, or a faulty replica has entries in it, or it waits its turn:
+  live ratio, or somebody reads it, or a faulty replica has entries in it, or it waits its turn:
   something lives in it, older segments were emptied, and what lived in those and lives in this one
-  is together more than `rewrite_bytes_max` (B). What groups left unused at their ends counts like
-  garbage. A dead segment never waits.
-- INV-GC-ROOM: while the disk has room for fewer copies than B, only as many are planned as fit.
-  Else none would be finished, and nothing would ever be freed there. What needs no copies goes, and
-  then whatever fits, whether or not an older segment waits for more room. If nothing fits, the
-  segment with the fewest live bytes is tried. What a collection frees pays for the next one, which
-  follows at once (`GcReport.pays_for_more`).
+  is together more than `rewrite_bytes_max`; or its copies have no room (INV-GC-ROOM). What groups
+  left unused at their ends counts like garbage. A dead segment never waits.
+- INV-GC-ROOM: while the disk has room for less than `rewrite_bytes_max`, only copies that fit are
+  planned. Else no collection would be finished, and nothing would ever be freed there. What needs
+  no copies goes, and then whatever fits, whether or not an older segment waits for more room. If
+  nothing can go, the segment with the fewest live bytes is tried. What a collection frees pays for
+  the next one, which follows at once (`GcReport.pays_for_more`).
 - INV-GC-REMOVED: above the live ratios a segment is emptied only if at most so many bytes live in
   it for each byte that removals of replicas took out of it.
 """
