@@ -79,11 +79,8 @@ class SegmentsGo(Checker):
             budget = 4 * store.world.config.segment_bytes
             self._in_turn(where, collection, before, left, budget)
         self._count_readers(where, collection, before)
-        names = collection.files.vfs.listdir(collection.files.directory)
-        on_disk = {int(name[: -len(SEGMENT_SUFFIX)], 16) for name in names if _is_segment(name)}
-        newest = max(collection.files.sizes, default=0)
-        if lost := {one for one in on_disk if one < newest} - collection.files.sizes.keys():
-            self.wrong(f"{where}: files of segments {sorted(lost)} stay, and nobody knows them")
+        if collection.report.unlinked and (lost := _unknown(collection)):
+            self.wrong(f"{where}: files of segments {lost} stay, and nobody knows them")
 
     def _in_turn(
         self,
@@ -133,13 +130,20 @@ def _where(store: ObservedStore, collection: GarbageCollection) -> str:
     return f"{life}{collection.files.directory}"
 
 
-def _is_segment(name: str) -> bool:
-    return name.endswith(SEGMENT_SUFFIX)
+def _unknown(collection: GarbageCollection) -> list[int]:
+    """Segments on the disk that are none of the log's. The one being made may not be, yet."""
+    files = collection.files
+    names = [one for one in files.vfs.listdir(files.directory) if one.endswith(SEGMENT_SUFFIX)]
+    on_disk = {int(name[: -len(SEGMENT_SUFFIX)], 16) for name in names}
+    newest = max(files.sizes, default=0)
+    return sorted(one for one in on_disk - files.sizes.keys() if one < newest)
 
 
 def _sealed(collection: GarbageCollection, config: SimConfig) -> list[_Sealed]:
     """The sealed segments, oldest first. Nothing is known of the ratios but the settings."""
     files = collection.files
+    if len(files.sizes) < 2:
+        return []
     live: Counter[int] = Counter()
     faulty: set[int] = set()
     for state in collection.states.values():
