@@ -24,7 +24,7 @@ class Watched:
     def __init__(self, live: list[int]) -> None:
         self.said: list[str] = []
         self.checker: Any = SegmentsGo(Oracle(), lambda _, detail: self.said.append(detail))
-        config = SimpleNamespace(segment_bytes=SEGMENT, rewrite_live_ratio=RATIO)
+        config = SimpleNamespace(segment_bytes=SEGMENT, rewrite_live_ratio=RATIO, reserve_bytes=0)
         self.store: Any = SimpleNamespace(
             store_id="s1",
             process=SimpleNamespace(name="s1#1"),

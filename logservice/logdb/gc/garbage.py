@@ -34,7 +34,8 @@ counted in memory. After a start only the live ratios count for what was removed
   planned. Else no collection would be finished, and nothing would ever be freed there. What needs
   no copies goes, and then whatever fits, whether or not an older segment waits for more room. If
   nothing can go, the segment with the fewest live bytes is tried. What a collection frees pays for
-  the next one, which follows at once (`GcReport.pays_for_more`).
+  the next one, which follows at once (`GcReport.pays_for_more`). Nothing is collected while the
+  derived index has no room.
 - INV-GC-REMOVED: above the live ratios a segment is emptied only if at most so many bytes live in
   it for each byte that removals of replicas took out of it.
 """

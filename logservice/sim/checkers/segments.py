@@ -31,6 +31,9 @@ READ_COLLECTIONS_MAX: Final = 20
 """Collections in a row that a reader may keep a segment from: a read is over after a few delays of
 a disk, also of a stalled one."""
 
+_INDEX_SHARE: Final = 8
+"""See `logdb.space.disk_space`."""
+
 _LEFT: Final = ("being read", "entries of a faulty replica")
 """What may keep a segment that was chosen."""
 
@@ -64,7 +67,9 @@ class SegmentsGo(Checker):
         """Collections in a row that left a segment to its readers."""
 
     def collecting(self, store: ObservedStore, collection: GarbageCollection) -> None:
-        config = store.world.config
+        config, files = store.world.config, collection.files
+        if files.vfs.free_bytes(files.directory) < config.reserve_bytes // _INDEX_SHARE:
+            return  # nothing is collected there (seed 65000040)
         self._before[_where(store, collection)] = collection, _sealed(collection, config)
 
     def collected(self, store: ObservedStore, collection: GarbageCollection) -> None:
