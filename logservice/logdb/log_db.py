@@ -34,7 +34,6 @@ import contextlib
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from logservice_wire.errors import Halted, InvalidArgument
@@ -92,6 +91,12 @@ class CommitObserver(Protocol):
 
     def upkeep_begun(self, group: CommitGroup) -> None:
         """Garbage collection has begun a group that removes or cuts segments."""
+
+    def collecting(self, collection: GarbageCollection) -> None:
+        """A garbage collection is planned, and nothing of it is done."""
+
+    def collected(self, collection: GarbageCollection) -> None:
+        """It has ended, and not for lack of room."""
 
     def abandoned(self, group: CommitGroup) -> None:
         """There was no room for `group`; nothing of it was written."""
@@ -471,7 +476,8 @@ class LogDb:
                 faulty_segments(self._states.values()),
                 self._files.pinned,
                 self._files.condemned,
-                replace(self._options, rewrite_bytes_max=copies_max),
+                self._options,
+                copies_max,
             )
         collection = GarbageCollection(
             self,
@@ -483,6 +489,8 @@ class LogDb:
             lambda: self._writer.counters.bytes_rewritten,
         )
         collection.report.short_of_room = copies_max < self._options.rewrite_bytes_max
+        if self.observer is not None:
+            self.observer.collecting(collection)
         return collection
 
     def collect_garbage(self) -> GcReport:
@@ -494,6 +502,10 @@ class LogDb:
                 step.read()
                 self._write_through(step.begin())
         return collection.report
+
+    def collected(self, collection: GarbageCollection) -> None:
+        if self.observer is not None:
+            self.observer.collected(collection)
 
     def begin_copies(self, runs: list[RecordRun]) -> CommitGroup:
         self._check_usable()

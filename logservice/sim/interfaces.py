@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from logservice.entry import Entry
 from logservice.ids import ClusterId, Incarnation, ShardId, StoreId
 from logservice.logdb.format.update import Update
+from logservice.logdb.gc.collection import GarbageCollection
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica.replica import Replica
@@ -118,6 +119,12 @@ class Observer(Protocol):
 
     def started(self, store: ObservedStore, parts: StoreParts) -> None:
         """A new life has recovered its log storage and will serve next."""
+
+    def collecting(self, store: ObservedStore, collection: GarbageCollection) -> None:
+        """A garbage collection is planned, and nothing of it is done."""
+
+    def collected(self, store: ObservedStore, collection: GarbageCollection) -> None:
+        """It has ended, and not for lack of room."""
 
 
 # --- what everybody else works with ---------------------------------------------------------------

@@ -13,6 +13,7 @@ from logservice.envelope import ProposalId
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import ShardId
 from logservice.logdb.format.update import Update
+from logservice.logdb.gc.collection import GarbageCollection
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -82,6 +83,12 @@ class _ObservedCommits:
     def upkeep_begun(self, group: CommitGroup) -> None:
         moment = "removal of a segment" if group.retired else "cut of a segment"
         self._damage.comes(self._logdb, moment)
+
+    def collecting(self, collection: GarbageCollection) -> None:
+        self._store.world.checks.collecting(self._store, collection)
+
+    def collected(self, collection: GarbageCollection) -> None:
+        self._store.world.checks.collected(self._store, collection)
 
     def abandoned(self, group: CommitGroup) -> None:
         self._updates_of.pop(id(group), None)

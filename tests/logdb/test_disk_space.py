@@ -8,6 +8,7 @@ from logservice import bounds
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.space.disk_space import Ballast, DiskSpace, OutOfSpace
 from logservice.logdb.space.spare_segments import SpareSegments
@@ -222,6 +223,55 @@ def test_a_collection_copies_what_there_is_room_for_and_frees_the_rest_with_that
             break
     *sealed, _ = (len(world.memory._files[name].cached) for name in world.segments())
     assert sum(sealed) <= 4 * db.stats().live_bytes, "INV-GC-SPACE"
+    before = picture(db)
+    assert picture(world.kill()) == before
+
+
+def full_of_garbage(live: list[int], dead: int) -> tuple[World, LogDb]:
+    """One segment for each of `live`, of which so many bytes live, then so many dead segments; no
+    copy fits into the newest one.
+    """
+    world = World(options=LogDbOptions(segment_bytes=65536, ballast_bytes=0, reserve_bytes=RESERVE))
+    db = world.open()
+    for number, size in enumerate(live, 1):
+        db.commit(
+            [
+                update(1, 1, entries(number, number, size=50_000 - size)),
+                update(2, 1, entries(number, number, size=size)),
+            ]
+        )
+    through = len(live) + dead
+    for index in range(len(live) + 1, through + 2):
+        db.commit([update(1, 1, entries(index, index, size=64_000))])
+    assert len(world.segments()) == through + 1
+    db.commit([update(1, 1, snapshot=through)])
+    return world, db
+
+
+def test_dead_segments_go_though_the_copies_of_an_older_one_have_no_room() -> None:
+    """INV-GC-ROOM: the oldest segment needs more copies than fit. It took all of the plan, its
+    copies failed, and so the disk stayed full for ever.
+    """
+    world, db = full_of_garbage([12_000], dead=5)
+    leave(world, RESERVE // 8 + 4096)
+    assert db.collect_garbage().freed_bytes >= 5 * 65536
+    assert db.collect_garbage().unlinked == (1,), "what went made room for its copies"
+    assert len(world.segments()) <= 2
+    before = picture(db)
+    assert picture(world.kill()) == before
+
+
+def test_segments_whose_copies_fit_go_before_an_older_one_whose_copies_do_not() -> None:
+    """INV-GC-ROOM: what they free is the room that the older one waits for."""
+    world, db = full_of_garbage([12_000, 1_000, 1_000], dead=0)
+    leave(world, RESERVE // 8 + 2 * 3_000)
+    first = db.collect_garbage()
+    assert first.unlinked
+    assert 1 not in first.unlinked
+    assert first.pays_for_more
+    while (report := db.collect_garbage()).pays_for_more:
+        pass
+    assert {1, 2, 3}.isdisjoint(db._files.sizes), report
     before = picture(db)
     assert picture(world.kill()) == before
 

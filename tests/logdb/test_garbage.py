@@ -253,11 +253,36 @@ def test_inv_gc_removed_bounds_the_copies(live: int, victims: list[int]) -> None
     usage.take(1, 150)
     usage.take(1, 50)
     sizes = {1: 1000, 2: 1000}
-    plan = plan_garbage(sizes, usage, 2, frozenset(), lambda _: False, (), LogDbOptions())
+    plan = plan_garbage(sizes, usage, 2, frozenset(), lambda _: False, (), LogDbOptions(), 1000)
     assert plan.victims == victims
     usage.forget(1)
-    plan = plan_garbage(sizes, usage, 2, frozenset(), lambda _: False, (), LogDbOptions())
+    plan = plan_garbage(sizes, usage, 2, frozenset(), lambda _: False, (), LogDbOptions(), 1000)
     assert plan.victims == []
+
+
+@pytest.mark.parametrize(
+    ("live", "copies_max", "victims"),
+    [
+        pytest.param([200, 0, 0], 100, [1, 2, 3], id="the first is taken, and the dead are free"),
+        pytest.param([60, 60, 0, 40], 100, [1, 3, 4], id="what does not fit waits"),
+        pytest.param([60, 60, 0], 90, [1, 3], id="short of room, the first fits"),
+        pytest.param([200, 50, 0], 90, [2, 3], id="short of room, what fits goes"),
+        pytest.param([200, 190], 90, [2], id="short of room, the least is tried"),
+        pytest.param([200, 0], 0, [2], id="no room for any copy"),
+    ],
+)
+def test_whose_turn_it_is(live: list[int], copies_max: int, victims: list[int]) -> None:
+    """INV-GC-SPACE, INV-GC-ROOM: B is 100."""
+    usage = SegmentUsage()
+    for segment, size in enumerate(live, 1):
+        if size:
+            usage.add(segment, size, 1)
+    sizes = dict.fromkeys(range(1, len(live) + 2), 1000)
+    options = LogDbOptions(rewrite_bytes_max=100)
+    newest = len(live) + 1
+    plan = plan_garbage(sizes, usage, newest, frozenset(), lambda _: False, (), options, copies_max)
+    assert plan.victims == victims
+    assert sorted(plan.victims + [pin.segment for pin in plan.pinned]) == sorted(sizes)
 
 
 def test_not_while_a_group_is_in_flight() -> None:

@@ -68,6 +68,10 @@ class CollectionHost(Protocol):
         """A replica's entries cannot be read."""
         ...
 
+    def collected(self, collection: GarbageCollection) -> None:
+        """Nothing is left to do."""
+        ...
+
 
 @dataclass(slots=True)
 class Step:
@@ -119,7 +123,7 @@ class GarbageCollection:
         self._host = host
         self._sealed = sealed
         self._victims = set(plan.victims)
-        self._states = states
+        self.states = states
         self._usage = usage
         self._bytes_rewritten = bytes_rewritten
         self._rewritten_before = bytes_rewritten()
@@ -152,9 +156,10 @@ class GarbageCollection:
                 return Step(self, removes=segment)
             self._leave(segment, "being read")
         oldest = min(self.files.sizes, default=0)
-        for state in self._states.values():
+        for state in self.states.values():
             if state.cuts:
                 state.forget_cuts(oldest)
+        self._host.collected(self)
         return None
 
     # --- for Step ---------------------------------------------------------------------------------
@@ -169,7 +174,7 @@ class GarbageCollection:
         runs: list[RecordRun] = []
         for read, entries in zip(reads, found, strict=True):
             self.files.unpin(read.segment)
-            state = self._states[read.key]
+            state = self.states[read.key]
             first, last = self._still_live(state, read)
             if first > last:
                 continue  # what could not be read is no damage, either
@@ -220,7 +225,7 @@ class GarbageCollection:
                 if key is None:
                     self._walked = True
                     break
-                self._state, self._reached = self._states[key], 0
+                self._state, self._reached = self.states[key], 0
             looked_at += 1
             chunk = self._next_chunk(self._state)
             if chunk is None:

@@ -8,6 +8,16 @@ snapshot, tombstones, fault marks, cuts) is always copied, so no idle shard pins
 `collection` carries it out in slices. Extra writes are bounded: with a live ratio r, a byte freed
 costs at most ``r / (1 - r)`` bytes of copies.
 
+How many bytes of files there are follows from INV-GC-SPACE. Sealed segments take at most
+``live / r``, and those that wait come on top. Let B be `rewrite_bytes_max`, and S the size of the
+largest segment. A collection that lets one wait plans more than ``B - r * S`` bytes of copies,
+which free at least ``(B - r * S) / r`` bytes of files. With the default settings that is 192 MiB,
+64 MiB where old segments go, and 21 MiB where removals pay (r is up to 3/4 there). New segments
+line up behind the one that waits, so its turn comes after at most ``L / (B - r * S) + 1``
+collections, if L bytes live in the older ones that can go. One in which more than B lives waits
+until it is the oldest of them. No such bound holds for one log: what lives beside it may keep its
+segments.
+
 A truncation takes the oldest bytes of a log, and the logs beside it are truncated, too, sooner or
 later, so it pays to wait until little is alive. The removal of a replica (its log was deleted, or
 it moved to another store) takes bytes of every age, says nothing about the logs beside it, and is
@@ -15,13 +25,17 @@ meant to free space now. So a removal pays for copies by itself: LOGDB_REWRITE_F
 each byte that it took, in the segment that it took it from (INV-GC-REMOVED). What removals took is
 counted in memory. After a start only the live ratios count for what was removed before it.
 
-- INV-GC-SPACE: after a collection that could copy all that it wanted, a sealed segment stays only
-  if its live bytes are above its live ratio, or somebody reads it, or a faulty replica has entries
-  in it. So sealed segments take at most ``1 / LOGDB_REWRITE_LIVE_RATIO`` times what lives in them.
-  What groups left unused at their ends counts like garbage.
-- INV-GC-ROOM: a collection plans no more copies than the disk has room for, but for its first
-  segment. Else none would be finished on a full disk, and nothing would ever be freed there. What
-  it frees pays for the next one, which follows at once (`GcReport.pays_for_more`).
+- INV-GC-SPACE: a sealed segment outlives a finished collection only if its live bytes are above its
+  live ratio, or somebody reads it, or a faulty replica has entries in it, or it waits its turn:
+  something lives in it, older segments were emptied, and what lived in those and lives in this one
+  is together more than `rewrite_bytes_max`; or its copies have no room (INV-GC-ROOM). What groups
+  left unused at their ends counts like garbage. A dead segment never waits.
+- INV-GC-ROOM: while the disk has room for less than `rewrite_bytes_max`, only copies that fit are
+  planned. Else no collection would be finished, and nothing would ever be freed there. What needs
+  no copies goes, and then whatever fits, whether or not an older segment waits for more room. If
+  nothing can go, the segment with the fewest live bytes is tried. What a collection frees pays for
+  the next one, which follows at once (`GcReport.pays_for_more`). Nothing is collected while the
+  derived index has no room.
 - INV-GC-REMOVED: above the live ratios a segment is emptied only if at most so many bytes live in
   it for each byte that removals of replicas took out of it.
 """
@@ -94,10 +108,12 @@ def plan_garbage(
     read: Callable[[int], bool],
     condemned: Collection[int],
     options: LogDbOptions,
+    copies_max: int,
 ) -> GarbagePlan:
-    """Choose victims among the sealed segments, oldest first, within `rewrite_bytes_max` of copies.
+    """Choose victims among the sealed segments, oldest first, within `copies_max` bytes of copies.
 
-    The first segment worth copying is taken whatever its bytes, so that there is always progress.
+    The first segment worth copying is taken whatever its bytes, so that there is always progress,
+    but not while the disk has less room than a collection may fill (INV-GC-ROOM).
     faulty: segments with entries of faulty replicas. read: whether somebody is reading a segment.
     condemned: damaged segments. Each is worth emptying however much is alive in it, but only once
     nothing older is left: the first group of a segment says where the segment before it ends, and
@@ -107,8 +123,8 @@ def plan_garbage(
     """
     plan = GarbagePlan()
     active = min(active, max(sizes, default=active))
-    budget = options.rewrite_bytes_max
-    copies = False
+    budget = copies_max
+    first = copies_max >= options.rewrite_bytes_max
     oldest = True
     for segment in sorted(sizes):
         live, size = usage.live_bytes(segment), sizes[segment]
@@ -117,15 +133,20 @@ def plan_garbage(
             reason = ""
         if not reason and read(segment):
             reason = "being read"
-        elif not reason and live > budget and copies:
+        elif not reason and live > max(0, budget) and not first:
             reason = LEFT_FOR_NEXT
         if reason:
             plan.pinned.append(Pin(segment, size, live, reason))
             oldest = False
             continue
         budget -= live
-        copies = copies or live > 0
+        first = first and not live
         plan.victims.append(segment)
+    left = [pin for pin in plan.pinned if pin.reason == LEFT_FOR_NEXT]
+    if left and not plan.victims:
+        least = min(left, key=lambda pin: pin.live_bytes)
+        plan.pinned.remove(least)
+        plan.victims.append(least.segment)
     return plan
 
 

@@ -3,7 +3,7 @@
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
 `drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`,
-`retention.py`, `snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
+`retention.py`, `segments.py`, `snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from logservice.sim.checkers.promises import (
 )
 from logservice.sim.checkers.restores import Restores
 from logservice.sim.checkers.retention import Retained
+from logservice.sim.checkers.segments import SegmentsGo
 from logservice.sim.checkers.snapshots import EqualSnapshots, Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.checkers.stuck import GivesWay
@@ -56,5 +57,6 @@ ALL: tuple[type[Checker], ...] = (
     Restores,
     Drives,
     Retained,
+    SegmentsGo,
 )
 """In the order in which they look; those that others rest on come first."""

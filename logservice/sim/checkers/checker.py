@@ -12,6 +12,7 @@ from typing import Any
 from logservice.entry import Entry
 from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.format.update import Update
+from logservice.logdb.gc.collection import GarbageCollection
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica.replica import Replica
@@ -57,6 +58,12 @@ class Checker:
     def started(self, store: ObservedStore, parts: StoreParts) -> None:
         """A new life has recovered its log storage and will serve next."""
 
+    def collecting(self, store: ObservedStore, collection: GarbageCollection) -> None:
+        """A garbage collection is planned, and nothing of it is done."""
+
+    def collected(self, store: ObservedStore, collection: GarbageCollection) -> None:
+        """It has ended, and not for lack of room."""
+
     def sample(self, stores: Sequence[ObservedStore]) -> None:
         """Some virtual time has passed."""
 
@@ -72,6 +79,8 @@ class Checks:
         self._finished = _overriding(checkers, "finished")
         self._applied = _overriding(checkers, "applied")
         self._started = _overriding(checkers, "started")
+        self._collecting = _overriding(checkers, "collecting")
+        self._collected = _overriding(checkers, "collected")
         self._sample = _overriding(checkers, "sample")
 
     def sent(self, store: ObservedStore, shard: ShardId, message: Message) -> None:
@@ -104,6 +113,14 @@ class Checks:
     def started(self, store: ObservedStore, parts: StoreParts) -> None:
         for call in self._started:
             call(store, parts)
+
+    def collecting(self, store: ObservedStore, collection: GarbageCollection) -> None:
+        for call in self._collecting:
+            call(store, collection)
+
+    def collected(self, store: ObservedStore, collection: GarbageCollection) -> None:
+        for call in self._collected:
+            call(store, collection)
 
     def sample(self, stores: Sequence[ObservedStore]) -> None:
         for call in self._sample:
