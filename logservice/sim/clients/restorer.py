@@ -231,7 +231,8 @@ class Restorer(Client):
                 if not found.runs:
                     raise NotReady("this replica does not have all of it yet")
             by = Author(self.identity, host.identity.store_id)
-            command = commands.EndRestore(by, _LINEAGE, digester.digest())
+            base, end = Lsn(source.base), Lsn(source.end)
+            command = commands.EndRestore(by, _LINEAGE, digester.digest(), base, end)
             return await host.propose(self.shard, commands.encode(command), READ_TIMEOUT_S)
 
         try:
@@ -311,7 +312,9 @@ class Restorer(Client):
         it: so it is tried only while LSNs are missing.
         """
         if (await self._status()).next_lsn < self.source.end - 20:
-            await self._asks(lambda by: commands.EndRestore(by, _LINEAGE, self.source.digest))
+            source = self.source
+            base, end = Lsn(source.base), Lsn(source.end)
+            await self._asks(lambda by: commands.EndRestore(by, _LINEAGE, source.digest, base, end))
 
     async def _status(self) -> LogStatus:
         async def work(host: NodeHost) -> object:

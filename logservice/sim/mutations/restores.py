@@ -91,4 +91,4 @@ def _a_restoring_log_takes_appends() -> None:
 
 @mutation_in(_restored)
 def _a_restoring_log_is_read() -> None:
-    wrap(log_reading, "check_open", lambda _: lambda rsm: None)
+    wrap(log_reading, "check_served", lambda _: lambda rsm: None)
