@@ -87,9 +87,8 @@ class Restores(Checker):
             else:
                 self._check_late(known, entry, machine, where)
         state = machine.state
-        most = min(known.truncated, state.next_lsn - 1)
-        if known.mirror and state.restoring is not None and state.truncated_lsn > most:
-            self.wrong(f"{where}: truncated to {state.truncated_lsn}, and not {most}")
+        if known.mirror and state.restoring is not None:
+            self._check_truncation(known, state, where)
         if state.restoring is None and shard not in self._open:
             self._open[shard] = int(entry.index)
             self._opened(known, entry, state, where)
@@ -127,6 +126,13 @@ class Restores(Checker):
                 self.wrong(f"{where}: a block at LSN {lsn} that is none of the restore's")
             known.runs.append(one)
             lsn += one.record_count
+
+    def _check_truncation(self, known: _Restore, state: Any, where: str) -> None:
+        """A mirror truncates what it has and was told to, and what lies below its base at once."""
+        most = min(known.truncated, state.next_lsn - 1)
+        least = min(known.begun.base_lsn - 1, most) if state.served else 0
+        if not least <= state.truncated_lsn <= most:
+            self.wrong(f"{where}: truncated to {state.truncated_lsn}, not {least} to {most}")
 
     def _command(self, entry: Entry) -> commands.Command | None:
         if entry.kind is not EntryKind.COMMAND:

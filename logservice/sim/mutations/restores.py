@@ -42,6 +42,7 @@ def _restore_opens_before_its_end() -> None:
             promised = self.state.restoring
             if promised is not None:
                 self.state.restoring = replace(promised, end_lsn=self.state.next_lsn)
+                command = replace(command, end_lsn=self.state.next_lsn)
             answer = original(self, command)
             if self.state.restoring is not None:
                 self.state.restoring = promised
