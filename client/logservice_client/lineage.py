@@ -72,6 +72,9 @@ class KnownLineage:
                     fork_lsn=told.fork_lsn,
                 )
             )
+        elif told.id == known.id and told.fork_lsn > known.fork_lsn:
+            # A mirror was promoted: only now it is known what it has of its source.
+            self.lineage = Lineage(known.number, known.id, told.fork_lsn)
 
     def refused(self, error: LineageChanged) -> None:
         """A store says that the log has another lineage."""

@@ -507,18 +507,36 @@ class Shard:
         self, request: log_pb2.RestoreBlocksRequest, *, timeout: float | None = None
     ) -> int:
         """Put the next LSNs into a log that is being restored; returns the LSN behind those that
-        it has taken. Raises WrongExpectedLsn{next} when the log goes on at another one.
+        it has. Raises WrongExpectedLsn{next} when the log goes on at another one.
         """
         request.shard_id = self.shard_id
         return (await self._call(RESTORE_BLOCKS, request, timeout)).next_lsn
 
     async def finish_restore(
-        self, lineage: bytes, *, timeout: float | None = None
+        self,
+        lineage: bytes,
+        *,
+        base_lsn: int = 0,
+        end_lsn: int = 0,
+        digest: bytes = b"",
+        next_timestamp: int = 0,
+        timeout: float | None = None,
     ) -> log_pb2.FinishRestoreResponse:
         """Verify and open the log. The answer says whether it is open; else call again. Raises
         CorruptBlock when what is in it is not what was promised.
+
+        A mirror is promoted: `end_lsn` is its next LSN, else ShardRestoring{base, next}. `digest`:
+        the source's of [base_lsn, end_lsn); b"" compares nothing. `next_timestamp`: 0 for a log
+        that gives out none any more.
         """
-        request = log_pb2.FinishRestoreRequest(shard_id=self.shard_id, lineage=lineage)
+        request = log_pb2.FinishRestoreRequest(
+            shard_id=self.shard_id,
+            lineage=lineage,
+            base_lsn=base_lsn,
+            end_lsn=end_lsn,
+            digest=digest,
+            next_timestamp=next_timestamp,
+        )
         return await self._call(FINISH_RESTORE, request, timeout)
 
     async def _call(

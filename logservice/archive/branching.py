@@ -28,7 +28,7 @@ from logservice_wire.errors import HoldRefused, InvalidArgument
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.archive.restoring import Promise, timestamps_after
+from logservice.archive.restoring import Promise, check_no_mirror, timestamps_after
 from logservice.lineage import NO_LINEAGE
 
 
@@ -60,8 +60,11 @@ class Branch:
 
 
 def as_begun(wanted: Wanted, target: log_pb2.GetShardStatusResponse) -> Wanted:
-    """What was not said is as it was begun, or done, in the log `target`."""
+    """What was not said is as it was begun, or done, in the log `target`. Raises InvalidArgument
+    for a mirror.
+    """
     if target.HasField("restoring"):
+        check_no_mirror(target.restoring)
         base_lsn, end_lsn = target.restoring.base_lsn, target.restoring.end_lsn
     elif target.position.lineage.number:
         base_lsn, end_lsn = target.position.first_lsn, target.position.lineage.fork_lsn + 1

@@ -41,7 +41,7 @@ from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest, marked, shard_ids
 from logservice.archive.restore_plan import Plan, end_of, make_plan
 from logservice.archive.restore_point import PointTooEarly, PointTooLate
-from logservice.archive.restoring import Restorer
+from logservice.archive.restoring import Restorer, check_no_mirror
 from logservice.archive.sealing import Keys
 
 
@@ -283,6 +283,7 @@ def _check_end(shard_id: int, status: log_pb2.GetShardStatusResponse, end: End) 
     """Raises InvalidArgument unless an earlier attempt began the log with that end."""
     begun = status.position.lineage.fork_lsn + 1
     if status.HasField("restoring"):
+        check_no_mirror(status.restoring)
         begun = status.restoring.end_lsn
     if begun != end.next_lsn:
         now = "is not there" if end.next_lsn is None else f"ends at LSN {end.next_lsn - 1}"

@@ -20,6 +20,7 @@ from logservice_wire.errors import InvalidArgument, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
+from logservice.archive.restoring import check_no_mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,12 @@ async def create(client: LogClient, name: str, shard_id: int) -> Target:
 
 
 async def give_up(client: LogClient, target: Target) -> None:
-    """Delete a log that is not restored yet. Raises InvalidArgument when it is open."""
+    """Delete a log that is not restored yet. Raises InvalidArgument for one that is open, and for a
+    mirror.
+    """
     if target.restoring is None:
         raise InvalidArgument(f"{target.name} is not being restored", field="log")
+    check_no_mirror(target.restoring)
     await client.hakeeper.delete_shard(
         target.shard_id, target.name, timeout=bounds.RESTORE_PATIENCE_S
     )

@@ -80,6 +80,12 @@ class Batch:
     blocks: list[log_pb2.RestoredBlock]
 
 
+def check_no_mirror(restoring: log_pb2.Restoring) -> None:
+    """Raises InvalidArgument: a mirror follows its source until it is promoted, and has no end."""
+    if restoring.mirror:
+        raise InvalidArgument("the log is a mirror of another one", field="log")
+
+
 class Source(Protocol):
     """Where the blocks come from."""
 
@@ -188,6 +194,7 @@ class Restorer:
             await self._check_done(status.position)
             return None
         found = status.restoring
+        check_no_mirror(found)
         wanted = (promise.base_lsn, promise.end_lsn, promise.digest)
         if (found.base_lsn, found.end_lsn, found.digest) != wanted:
             raise InvalidArgument(

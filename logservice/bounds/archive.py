@@ -36,7 +36,7 @@ ARCHIVE_READ_ROWS: Final = 16_384
 RESTORE_CALL_ITEMS_MAX: Final = 1024
 """Blocks and gaps of one RestoreBlocks: each waits for its own outcome."""
 
-RESTORE_MESSAGE_FIELDS_MAX: Final = RESTORE_CALL_ITEMS_MAX + 3
+RESTORE_MESSAGE_FIELDS_MAX: Final = RESTORE_CALL_ITEMS_MAX + 4
 """Fields of one RestoreBlocks: as many blocks and gaps as it may have, and what they are of."""
 
 RESTORE_CALL_BYTES: Final = 4 * 1024 * 1024

@@ -20,8 +20,10 @@ BEGIN_LINEAGE          13  author, ``number u64, lineage 16 bytes, parent 16 byt
 BEGIN_RESTORE          14  author, ``number u64, lineage 16 bytes, parent 16 bytes, base LSN
                             u64, end LSN u64, writer epoch u64, next timestamp u64, digest
                             32 bytes``
-END_RESTORE            15  author, ``lineage 16 bytes, digest 32 bytes``
+END_RESTORE            15  author, ``lineage 16 bytes, digest 32 bytes, base LSN u64, end LSN
+                            u64, next timestamp u64``
 RETAIN                 16  ``policy u64, lsn u64``
+TRUNCATE_MIRROR        17  author, ``lineage 16 bytes, lsn u64``
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -92,6 +94,7 @@ class Tag(enum.IntEnum):
     BEGIN_RESTORE = 14
     END_RESTORE = 15
     RETAIN = 16
+    TRUNCATE_MIRROR = 17
 
 
 class CommandMalformed(ValueError):
@@ -283,7 +286,7 @@ class BeginRestore:
     number, lineage, parent: what the log is from here on, as in `BeginLineage`; the source had
     number - 1. writer_epoch: the newest one that the source is known to have granted; 0 for none.
     next_timestamp: that of the restored log. digest: of the range, which the end of the restore
-    has to state.
+    has to state. Of a mirror, whose end is open, end_lsn is 0 and the digest is zeros.
     """
 
     author: Author
@@ -303,15 +306,36 @@ class BeginRestore:
 
 @dataclass(frozen=True, slots=True)
 class EndRestore:
-    """The log opens, if it has the whole range and `digest` is the one that was promised. A store
-    proposes it, and states the digest of what it has read from its own log; no caller does.
+    """The log opens, if [base_lsn, end_lsn) is the whole range and `digest` is the one that was
+    promised. A store proposes it, and states the digest of what it has read from its own log; no
+    caller does.
+
+    A mirror has promised nothing, and opens if the range is what it has left. Its digest is kept in
+    the log by this entry, zeros for a range without LSNs. next_timestamp: of a mirror, from now on;
+    0: it gives out none any more.
     """
 
     author: Author
     lineage: bytes = field(repr=False)
     digest: bytes
+    base_lsn: Lsn
+    end_lsn: Lsn
+    next_timestamp: int = 0
     tag: ClassVar[Tag] = Tag.END_RESTORE
-    layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}s{DIGEST_BYTES}s")
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}s{DIGEST_BYTES}sQQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateMirror:
+    """Every record of the mirror up to and including `lsn` may go, as it went in its source.
+    Answers with the effective truncation LSN. lineage: the mirror's.
+    """
+
+    author: Author
+    lineage: bytes = field(repr=False)
+    lsn: Lsn
+    tag: ClassVar[Tag] = Tag.TRUNCATE_MIRROR
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}sQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +370,7 @@ Command = (
     | BeginRestore
     | EndRestore
     | Retain
+    | TruncateMirror
 )
 """Every command of a log shard."""
 
@@ -530,6 +555,11 @@ def _refusal(command: Command) -> LogServiceError | None:
         case BeginRestore():
             if why := restore_problem(command):
                 return InvalidArgument(why, field="restore")
+        case EndRestore(base_lsn=base_lsn, end_lsn=end_lsn, next_timestamp=next_timestamp):
+            if not 1 <= base_lsn <= end_lsn <= RESTORED_LSN_MAX or next_timestamp >= 2**63:
+                return InvalidArgument("no range, or no timestamp", field="restore")
+        case TruncateMirror(lsn=0):
+            return InvalidArgument("LSNs start at 1", field="truncated_lsn")
         case AllocateTimestamps(count) if count < 1:
             return InvalidArgument("at least one timestamp", field="count")
         case AllocateTimestamps(count) if count > TIMESTAMPS_PER_CALL_MAX:
@@ -551,8 +581,11 @@ def restore_problem(command: BeginRestore) -> str:
         return "number of the lineage"
     if len(command.digest) != DIGEST_BYTES:
         return f"a digest has {DIGEST_BYTES} bytes"
-    if not 1 <= command.base_lsn < command.end_lsn <= RESTORED_LSN_MAX:
+    mirror = command.end_lsn == 0
+    if not 1 <= command.base_lsn < (command.end_lsn or RESTORED_LSN_MAX) <= RESTORED_LSN_MAX:
         return f"no range: {command.base_lsn} to {command.end_lsn}"
+    if mirror and (any(command.digest) or not command.writer_epoch):
+        return "a mirror has no digest, and a writer epoch"
     if command.writer_epoch >> LINEAGE_EPOCH_BITS >= command.number:
         return f"no log of that number granted writer epoch {command.writer_epoch}"
     if not 1 <= command.next_timestamp < 2**63:

@@ -11,7 +11,8 @@ whose earlier attempt had no known outcome. A refused block keeps its LSNs, beca
 already lie behind it in the log; they become a rejected range, which readers see as a typed gap. So
 does a repetition: its records are at their original LSNs.
 
-A log that is being restored takes the blocks of the restore and no other (`rsm.restoring`).
+A log that is being restored, or is a mirror, takes the blocks of the restore and no other
+(`rsm.restoring`).
 
 An entry says when its blocks were appended, as its leader stamped it (`logservice.envelope`). An
 entry whose time does not grow (INV-TIME-1 of `rsm.state`) is refused as a whole, like one that does
@@ -69,6 +70,7 @@ from logservice.rsm.commands import (
     SetHold,
     SetHoldFor,
     Truncate,
+    TruncateMirror,
     decode,
 )
 from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery
@@ -88,7 +90,11 @@ _TOO_MANY_HOLDS = Rejected(
     },
 )
 _CORRUPT = Rejected(Reason.CORRUPT_BLOCK)
-_WHILE_RESTORING = BeginLineage | BeginRestore | EndRestore | Close | Connect | ExpireHold
+_WHILE_RESTORING = (
+    BeginLineage | BeginRestore | EndRestore | TruncateMirror | Close | Connect | ExpireHold
+)
+_WHILE_READ = SetHold | SetHoldFor | RenewHold | ReleaseHold
+"""What a mirror takes besides: who reads may want to keep."""
 _EMPTY = Rejected(Reason.INVALID_ARGUMENT, {"field": "block"})
 
 
@@ -261,6 +267,8 @@ class LogRsm:
             return _CORRUPT
         if sequence and lsn >= restoring.base_lsn:
             state.reject(lsn, count, RESTORED_GAPS[sequence])
+        if restoring.mirror and lsn + count == restoring.base_lsn:
+            state.reach_base(restoring.base_lsn)
         return Applied(lsn=lsn, count=count, value=state.append_time_us)
 
     # --- commands --------------------------------------------------------------------------------
@@ -278,7 +286,11 @@ class LogRsm:
 
     def _apply(self, command: Command, entry: Entry) -> Outcome:
         state = self.state
-        if state.restoring is not None and not isinstance(command, _WHILE_RESTORING):
+        if (
+            state.restoring is not None
+            and not isinstance(command, _WHILE_RESTORING)
+            and not (state.served and isinstance(command, _WHILE_READ))
+        ):
             return state.restoring.refusal(state.next_lsn)
         match command:
             case OpenSession() if state.closed_index:
@@ -340,6 +352,8 @@ class LogRsm:
                 return self._begin_restore(command)
             case EndRestore():
                 return self._end_restore(command)
+            case TruncateMirror():
+                return self._truncate_mirror(command)
 
     def _begin_restore(self, command: BeginRestore) -> Outcome:
         """A repetition is known by the lineage, which the restorer draws at random."""
@@ -350,7 +364,9 @@ class LogRsm:
             return Rejected(
                 Reason.VERB_REFUSED, {"why": "only a log in which nothing happened is restored"}
             )
-        lineage = Lineage(command.number, command.lineage, command.parent, Lsn(command.end_lsn - 1))
+        # What a mirror will have of its source is said at its end.
+        fork_lsn = Lsn((command.end_lsn or command.base_lsn) - 1)
+        lineage = Lineage(command.number, command.lineage, command.parent, fork_lsn)
         restoring = Restoring(command.base_lsn, command.end_lsn, command.digest)
         state.begin_restore(lineage, restoring, command.writer_epoch, command.next_timestamp)
         return Applied(lsn=state.next_lsn, value=command.number)
@@ -363,14 +379,32 @@ class LogRsm:
             return Applied(lsn=state.next_lsn, duplicate=True)
         if state.closed_index:
             return state.closed()
-        if state.next_lsn != restoring.end_lsn:
+        whole = (restoring.base_lsn, restoring.end_lsn or state.next_lsn)
+        if (command.base_lsn, command.end_lsn) != whole or state.next_lsn != command.end_lsn:
             return restoring.refusal(state.next_lsn)
-        if command.digest != restoring.digest:
+        if not restoring.mirror and command.digest != restoring.digest:
             return Rejected(
                 Reason.CORRUPT_BLOCK, {"detail": "the digest is not the one that was promised"}
             )
-        state.end_restore()
+        state.end_restore(command.end_lsn, command.next_timestamp)
         return Applied(lsn=state.next_lsn)
+
+    def _truncate_mirror(self, command: TruncateMirror) -> Outcome:
+        """What is truncated already, or was never there, is a repetition (INV-MIRROR-TRUNC)."""
+        state, restoring = self.state, self.state.restoring
+        if command.lineage != state.lineage.id:
+            return state.of_lineage(command.lineage)
+        if restoring is None or not restoring.mirror:
+            return Rejected(Reason.VERB_REFUSED, {"why": "the log is no mirror"})
+        if state.closed_index:
+            return state.closed()
+        if command.lsn >= state.next_lsn:
+            return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.next_lsn)})
+        again = command.lsn <= max(state.requested_lsn, restoring.base_lsn - 1)
+        if not again:
+            state.requested_lsn = command.lsn
+            state.settle_truncation()
+        return Applied(lsn=state.next_lsn, value=state.truncated_lsn, duplicate=again)
 
     def _truncate(self, command: Truncate) -> Outcome:
         state = self.state

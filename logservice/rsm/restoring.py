@@ -21,6 +21,17 @@ taken meanwhile, and no command that changes what the log is to be: they are ans
 SHARD_RESTORING. Neither is anything read. A Close is taken: it is how a half restored log is given
 up, because deletion asks for one.
 
+A *mirror* is a restore with an open end: it follows a log that goes on being appended to, and
+nobody knows yet where it will end. It promises no end and no digest. `EndRestore` names both when
+it is promoted, and its lineage forks there. Until then it differs from another restore in this:
+
+- What it has is read, from the moment at which its next LSN is its base. It is not verified: each
+  block has its own checksum, and the digest comes with the promote.
+- So LSNs below the base are truncated at that moment and not at the end, and from then on the base
+  is the first LSN behind the truncation.
+- `TruncateMirror` moves that truncation on, as the source's is moved; else the mirror would grow
+  for ever. Readers may set holds, which keep it back as they do in every log.
+
 INV-RESTORE-1: only a log in which nothing ever happened begins to be restored. INV-RESTORE-2: while
 it is restored a block is applied only if it is of the restore and at the LSN that it expects; so
 LSN n of the log is LSN n of the source, or the log never opens. INV-RESTORE-3: it opens only when
@@ -29,6 +40,15 @@ one. INV-RESTORE-4: nothing of the source's writer holds in it: its lineage is n
 that it grants or has is above every one that the source can have granted (INV-LINEAGE-2). What an
 archive says of the epoch is refused when it cannot be true, and otherwise decides only whether
 there was one.
+
+INV-MIRROR-1: LSN n of a mirror is LSN n of its source, or a promote that names the source's digest
+does not open it. It takes blocks as every restore does. A forced promote names no digest, and says
+nothing of what the source has. INV-MIRROR-2: nothing
+opens a mirror but an EndRestore whose range is all that the mirror has left when it is applied, and
+whose digest the leader's store has read from its own log. A block or a truncation that came between
+makes it fail, and nothing is changed. INV-MIRROR-TRUNC: a mirror truncates only what it has, as far
+as holds allow, by an entry of its own lineage. INV-MIRROR-EPOCH: a mirror has a writer epoch from
+its beginning, so that a log whose source gets its first writer later does not open without one.
 
 References: docs/operations/restore-a-log.md; docs/operations/branch.md;
 `archive.restoring` feeds it.
@@ -41,7 +61,7 @@ from typing import Final
 
 from logservice_wire.errors import Reason
 
-from logservice.bounds import RESTORED_GAP_LSNS_MAX
+from logservice.bounds import RESTORED_GAP_LSNS_MAX, RESTORED_LSN_MAX
 from logservice.ids import Lsn
 from logservice.outcome import Rejected
 from logservice.value import value
@@ -57,22 +77,32 @@ RESTORED_GAPS: Final[Mapping[int, Reason]] = {
 
 @value
 class Restoring:
-    """The promise: the LSNs [base_lsn, end_lsn), and their digest."""
+    """The promise: the LSNs [base_lsn, end_lsn), and their digest. Of a mirror: no end, zeros for a
+    digest, and the base moves with the truncation.
+    """
 
     base_lsn: Lsn
     end_lsn: Lsn
     digest: bytes
 
+    @property
+    def mirror(self) -> bool:
+        """Whether the end is open."""
+        return not self.end_lsn
+
     def refusal(self, next_lsn: Lsn) -> Rejected:
         """The answer to whoever wants something of the log before it is open."""
-        return Rejected(Reason.SHARD_RESTORING, {"next": str(next_lsn), "end": str(self.end_lsn)})
+        told = {"next": str(next_lsn), "end": str(self.end_lsn)}
+        if self.mirror:
+            told["base"] = str(self.base_lsn)
+        return Rejected(Reason.SHARD_RESTORING, told)
 
 
 def problem(restoring: Restoring, lsn: Lsn, count: int, size: int, sequence: int) -> str:
     """Why a block of the restore with `count` records and `size` bytes is none that could be at
     `lsn`; "" when it may be. `sequence`: of a gap, why there are no records; 0 for a block.
     """
-    if count < 1 or lsn + count > restoring.end_lsn:
+    if count < 1 or lsn + count > (restoring.end_lsn or RESTORED_LSN_MAX):
         return "LSNs outside the range"
     if sequence:
         if sequence not in RESTORED_GAPS or size or count > RESTORED_GAP_LSNS_MAX:

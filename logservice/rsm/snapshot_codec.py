@@ -8,8 +8,8 @@ truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, w
 u16; holds, sessions, rejected ranges u32``; in version 3 ``index of the Close, LSN behind the last
 record u64``, 0 while the log is open, and ``number of the lineage, fork LSN u64, lineage, parent 16
 bytes``, 0 for a log that was never continued by force, and ``newest append time u64``, and ``base
-LSN, end LSN u64, digest 32 bytes`` of a log that is being restored, else 0; then the holder, the
-writer's owner, and
+LSN, end LSN u64, digest 32 bytes`` of a log that is being restored, else 0 (of a mirror the base
+alone); then the holder, the writer's owner, and
 
 - per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, in version 3 ``revision u64,
   time to live in seconds u32``, name, owner;
@@ -213,7 +213,9 @@ class _Reader:
         history = self._lineage() if newer else lineage.FIRST
         (append_time_us,) = self._take(_TIME) if newer else (0,)
         restoring = self._restoring() if newer else None
-        promised = next_lsn if restoring is None else max(next_lsn, restoring.end_lsn)
+        promised = (
+            next_lsn if restoring is None else max(next_lsn, restoring.base_lsn, restoring.end_lsn)
+        )
         _check(history.fork_lsn < promised, "fork beyond the tail")
         _check(restoring is None or history.number > 0, "a restore without a lineage")
         end = closed_lsn if closed_index else next_lsn
@@ -242,8 +244,14 @@ class _Reader:
         self._read_holds(state, holds, newer=newer)
         self._read_sessions(state, sessions, newer=newer)
         self._read_gaps(state, gaps)
+        _check(restoring is None or not (sessions or holder_bytes), "a restoring log in use")
+        if restoring is not None and restoring.mirror:
+            _check(epoch > 0, "a mirror without an epoch")
+            _check(not state.served or truncated + 1 == restoring.base_lsn, "base of a mirror")
         _check(
-            restoring is None or not (state.holds or sessions or requested or holder_bytes),
+            restoring is None
+            or (restoring.mirror and state.served)
+            or not (state.holds or requested),
             "a restoring log in use",
         )
         _check(self._position == len(self._data), "trailing bytes")
@@ -251,10 +259,11 @@ class _Reader:
 
     def _restoring(self) -> Restoring | None:
         base_lsn, end_lsn, digest = self._take(_RESTORING)
-        if not end_lsn:
-            _check(not base_lsn and not any(digest), "a restore without an end")
+        _check(end_lsn > 0 or not any(digest), "a restore without an end")
+        if not base_lsn and not end_lsn:
             return None
-        _check(1 <= base_lsn < end_lsn <= RESTORED_LSN_MAX, "range of a restore")
+        high = end_lsn or RESTORED_LSN_MAX
+        _check(1 <= base_lsn < high <= RESTORED_LSN_MAX, "range of a restore")
         return Restoring(Lsn(base_lsn), Lsn(end_lsn), digest)
 
     def _lineage(self) -> lineage.Lineage:

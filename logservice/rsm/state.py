@@ -29,7 +29,8 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
   refused (`LogRsm`); so `append_time_us` only grows, and what readers are told grows, too.
 - INV-RSM-CLOSED: a closed log stays closed, and its end (`closed_lsn`, the next LSN at the Close)
   stays where it is. Whatever lies behind it was refused and is not served, so it needs no gap.
-- INV-RESTORE-1 to 4: `rsm.restoring`.
+- INV-RESTORE-1 to 4, INV-MIRROR-1, 2, TRUNC and EPOCH:
+  `rsm.restoring`.
 - INV-LINEAGE-1 to 4: `logservice.lineage`. A fork (`fork`) drops a truncation that a hold keeps
   back, as a grant of an epoch does and for the same reason.
 
@@ -116,6 +117,12 @@ class LogState:
     append_time_us: int = 0
     """That of the newest block entry, in microseconds since 1970; 0 before the first that has
     one."""
+
+    @property
+    def served(self) -> bool:
+        """Whether readers are served: the log is open, or a mirror that has come to its base."""
+        restoring = self.restoring
+        return restoring is None or (restoring.mirror and restoring.base_lsn <= self.next_lsn)
 
     def takes_time(self, append_time_us: int) -> bool:
         """Whether the next block entry may have this append time (0: none), by INV-TIME-1.
@@ -238,12 +245,25 @@ class LogState:
             self.writer_epoch = self._next_epoch()
         self.next_timestamp = min(stamp, TIMESTAMP_MAX)
 
-    def end_restore(self) -> None:
-        """The whole range is here and verified: the log opens, with nothing below the base."""
+    def reach_base(self, base_lsn: Lsn) -> None:
+        """A mirror has what lies below its base: nobody reads it, and what follows is read."""
+        self.requested_lsn = Lsn(base_lsn - 1)
+        self._truncate(self.requested_lsn)
+
+    def end_restore(self, end_lsn: Lsn, next_timestamp: int) -> None:
+        """The whole range is here and verified: the log opens, with nothing below the base. What a
+        mirror gives out from here on is `next_timestamp` or more; 0: nobody knows what its source
+        gave out.
+        """
         restoring = self.restoring
         assert restoring is not None
         self.restoring = None
+        # A truncation that a hold keeps back goes, as by a fork and for the same reason.
         self.truncated_lsn = self.requested_lsn = Lsn(restoring.base_lsn - 1)
+        if restoring.mirror:
+            own = self.lineage
+            self.lineage = Lineage(own.number, own.id, own.parent, Lsn(end_lsn - 1))
+            self.next_timestamp = max(self.next_timestamp, next_timestamp or TIMESTAMP_MAX)
 
     def of_lineage(self, expected: bytes) -> Rejected:
         """The answer to a request for another lineage."""
@@ -285,6 +305,10 @@ class LogState:
             self.truncated_lsn = effective
             gone = bisect_right(self.rejected, effective, key=_last_lsn)
             del self.rejected[:gone]
+            restoring = self.restoring
+            if restoring is not None and restoring.mirror:
+                base_lsn = Lsn(effective + 1)
+                self.restoring = Restoring(base_lsn, restoring.end_lsn, restoring.digest)
         return self.truncated_lsn
 
     def reject(self, lsn: Lsn, count: int, reason: Reason) -> None:

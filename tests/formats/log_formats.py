@@ -60,7 +60,7 @@ from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
 from logservice.rsm.restoring import Restoring
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import Hold, LogState, RejectedRange
+from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from tests.formats.form import Format, Sample
 from tests.owners import APP, CLAIM, NONCE
@@ -327,6 +327,15 @@ def _restoring_log_state() -> LogState:
     return state
 
 
+def _mirror_log_state() -> LogState:
+    state = _restoring_log_state()
+    state.lineage = Lineage(2, bytes(range(16)), bytes(range(16, 32)), Lsn(999))
+    state.restoring = Restoring(Lsn(1_200), Lsn(0), bytes(32))
+    state.truncated_lsn, state.requested_lsn = Lsn(1_199), Lsn(1_600)
+    state.put_hold("replay", Hold(Lsn(1_200), APP.identity, Index(39), 3_600))
+    return state
+
+
 def _show_log_state(state: LogState) -> Any:
     rows = [
         (
@@ -387,8 +396,11 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
         1_000,
         bytes(range(32)),
     ),
-    commands.EndRestore(APP, bytes(range(16)), bytes(range(32))),
+    commands.EndRestore(
+        APP, bytes(range(16)), bytes(range(32)), Lsn(11), Lsn(2**40), TIMESTAMP_MAX
+    ),
     commands.Retain(7, Lsn(4096)),
+    commands.TruncateMirror(APP, bytes(range(16)), Lsn(2**40)),
 )
 
 _BLOCKS = [
@@ -625,6 +637,14 @@ LOG_STATE = Format(
         Sample(
             name="being restored",
             value=_restoring_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
+            name="a mirror",
+            value=_mirror_log_state(),
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,

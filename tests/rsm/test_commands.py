@@ -22,6 +22,7 @@ from logservice.rsm.commands import (
     Command,
     CommandMalformed,
     Connect,
+    EndRestore,
     ExpireHold,
     OpenSession,
     ReleaseHold,
@@ -31,6 +32,7 @@ from logservice.rsm.commands import (
     SetHold,
     SetHoldFor,
     Truncate,
+    TruncateMirror,
     decides_writer,
     decode,
     encode,
@@ -59,6 +61,17 @@ GOLDEN: list[tuple[Command, str]] = [
     (RenewHold(APP, "x"), "0b020000" + BY + "78"),
     (ExpireHold(Index(258), "x"), "0c020000" + "0201000000000000" + "78"),
     (Retain(3, Lsn(258)), "10020000" + "0300000000000000" + "0201000000000000"),
+    (
+        EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(1), Lsn(258), 3),
+        "0f020000"
+        + BY
+        + "6c" * 16
+        + "64" * 32
+        + "0100000000000000"
+        + "0201000000000000"
+        + "0300000000000000",
+    ),
+    (TruncateMirror(APP, b"l" * 16, Lsn(258)), "11020000" + BY + "6c" * 16 + "0201000000000000"),
 ]
 
 
@@ -122,6 +135,8 @@ def test_random_bytes_never_fail_in_another_way() -> None:
         (ExpireHold(Index(0), "h"), InvalidArgument, "revision"),
         (Retain(0, Lsn(5)), InvalidArgument, "retention"),
         (Retain(3, Lsn(0)), InvalidArgument, "retention"),
+        (TruncateMirror(APP, b"l" * 16, Lsn(0)), InvalidArgument, "truncated_lsn"),
+        (EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(0), Lsn(1)), InvalidArgument, "restore"),
     ],
 )
 def test_bad_fields_are_refused_before_they_are_proposed(
@@ -151,7 +166,7 @@ def test_an_identity_of_the_largest_size_passes_and_one_byte_more_does_not() -> 
         encode(ReleaseHold(APP._replace(identity="i" * (IDENTITY_BYTES_MAX + 1)), False, "n"))
 
 
-def test_only_grant_and_release_decide_the_writer() -> None:
+def test_grant_release_and_the_end_of_a_restore_decide_the_writer() -> None:
     deciding = [type(command) for command, data in GOLDEN if decides_writer(bytes.fromhex(data))]
-    assert deciding == [AcquireWriter, ReleaseWriter]
+    assert deciding == [AcquireWriter, ReleaseWriter, EndRestore]
     assert not decides_writer(b"")

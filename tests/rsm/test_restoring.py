@@ -52,6 +52,12 @@ def begin(**more: Any) -> BeginRestore:
     return BeginRestore(**{**given, **more})
 
 
+def end(lineage: bytes = OWN, digest: bytes = DIGEST, **more: Any) -> EndRestore:
+    """Of the whole range that `begin` promises."""
+    given: dict[str, Any] = {"base_lsn": Lsn(11), "end_lsn": Lsn(21)}
+    return EndRestore(APP, lineage, digest, **{**given, **more})
+
+
 def item(
     count: int,
     lsn: int,
@@ -94,7 +100,7 @@ def test_a_restored_log_has_the_lsns_gaps_and_epoch_that_it_should(log: ShardDri
     bring(log, item(4, 11))
     bring(log, item(3, 15, gap=2))
     bring(log, item(3, 18))
-    assert log.command(EndRestore(APP, OWN, DIGEST)) == Applied(lsn=21)
+    assert log.command(end()) == Applied(lsn=21)
     state = log.rsm.state
     assert (state.truncated_lsn, state.requested_lsn, state.next_lsn) == (10, 10, 21)
     assert state.rejected == [RejectedRange(Lsn(15), 3, Reason.WRONG_EXPECTED_LSN)]
@@ -115,7 +121,7 @@ def test_a_log_without_a_writer_has_none_afterwards() -> None:
     driver = ShardDriver()
     driver.command(begin(writer_epoch=0, base_lsn=Lsn(1), end_lsn=Lsn(3)))
     bring(driver, item(2, 1))
-    driver.command(EndRestore(APP, OWN, DIGEST))
+    driver.command(end(base_lsn=Lsn(1), end_lsn=Lsn(3)))
     assert driver.append() == Applied(lsn=3, count=1)
     assert refused(driver.append(epoch=1))[0] == "FENCED"
     assert driver.value(commands.AcquireWriter(APP, False, 0, False, "db")) == (
@@ -220,13 +226,15 @@ def test_a_corrupt_gap_is_an_entry_by_itself(log: ShardDriver) -> None:
 
 def test_inv_restore_3_it_opens_only_whole_and_with_the_promised_digest(log: ShardDriver) -> None:
     """INV-RESTORE-3."""
-    assert refused(log.command(EndRestore(APP, OWN, DIGEST)))[0] == "SHARD_RESTORING"
+    assert refused(log.command(end()))[0] == "SHARD_RESTORING"
     bring(log, item(10, 11))
-    assert refused(log.command(EndRestore(APP, OWN, b"e" * 32)))[0] == "CORRUPT_BLOCK"
-    assert refused(log.command(EndRestore(APP, PARENT, DIGEST)))[0] == "LINEAGE_CHANGED"
+    for less in ({"end_lsn": Lsn(20)}, {"base_lsn": Lsn(12)}, {"end_lsn": Lsn(22)}):
+        assert refused(log.command(end(**less)))[0] == "SHARD_RESTORING"
+    assert refused(log.command(end(OWN, b"e" * 32)))[0] == "CORRUPT_BLOCK"
+    assert refused(log.command(end(PARENT, DIGEST)))[0] == "LINEAGE_CHANGED"
     assert log.rsm.state.restoring is not None
-    assert log.command(EndRestore(APP, OWN, DIGEST)) == Applied(lsn=21)
-    assert log.command(EndRestore(APP, OWN, DIGEST)) == Applied(lsn=21, duplicate=True)
+    assert log.command(end()) == Applied(lsn=21)
+    assert log.command(end()) == Applied(lsn=21, duplicate=True)
     log.rsm.state.writer_epoch = 0
     log.append(3)
     assert log.command(begin()) == Applied(lsn=24, value=3, duplicate=True)
@@ -235,7 +243,7 @@ def test_inv_restore_3_it_opens_only_whole_and_with_the_promised_digest(log: Sha
 def test_a_half_restored_log_is_closed_and_takes_nothing_more(log: ShardDriver) -> None:
     assert log.command(commands.Close(APP)) == Applied(lsn=11, value=log.index)
     assert refused(bring(log, item(10, 11))[0])[0] == "SHARD_CLOSED"
-    assert refused(log.command(EndRestore(APP, OWN, DIGEST)))[0] == "SHARD_CLOSED"
+    assert refused(log.command(end()))[0] == "SHARD_CLOSED"
     assert encode_state(decode_state(encode_state(log.rsm.state))) == encode_state(log.rsm.state)
 
 
@@ -245,7 +253,7 @@ def test_a_recovery_in_the_middle_of_a_restore_goes_on_under_its_lineage(log: Sh
     assert refused(bring(log, item(1, 11))[0])[0] == "SHARD_RESTORING"
     driver = ShardDriver(log.rsm)
     assert bring(driver, item(9, 12, nonce=other)) == [Applied(lsn=12, count=9)]
-    assert driver.command(EndRestore(APP, other, DIGEST)) == Applied(lsn=21)
+    assert driver.command(end(other, DIGEST)) == Applied(lsn=21)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +289,7 @@ def test_inv_restore_4_the_highest_epoch_that_can_be_true_locks_nobody_out() -> 
         begin(writer_epoch=highest, base_lsn=Lsn(1), end_lsn=Lsn(2), next_timestamp=TIMESTAMP_MAX)
     )
     bring(driver, item(1, 1))
-    driver.command(EndRestore(APP, OWN, DIGEST))
+    driver.command(end(base_lsn=Lsn(1), end_lsn=Lsn(2)))
     known = driver.status.writer_epoch
     assert known == (3 << LINEAGE_EPOCH_BITS) + 1
     epoch = driver.value(commands.AcquireWriter(APP, False, known, False, "db"))
@@ -313,7 +321,7 @@ def test_admission_judges_as_apply_will(log: ShardDriver) -> None:
     ordinary = admission.admit(request(1), Lsn(13))
     assert isinstance(ordinary, Refuse)
     assert refused(ordinary.outcome)[0] == "SHARD_RESTORING"
-    for data in (encode(EndRestore(APP, OWN, DIGEST)), encode(commands.Close(APP))):
+    for data in (encode(end()), encode(commands.Close(APP))):
         admission.reset()
         admission.command_appended(data, Index(log.index + 1))
         assert admission.admit(item(2, 13), Lsn(13)) is PARK
@@ -329,7 +337,7 @@ def test_a_log_that_is_open_takes_no_block_of_a_restore() -> None:
 
 def test_a_block_of_a_restore_that_is_over_is_no_record(log: ShardDriver) -> None:
     bring(log, item(10, 11))
-    log.command(EndRestore(APP, OWN, DIGEST))
+    log.command(end())
     log.rsm.state.writer_epoch = 0
     assert refused(bring(log, item(1, 21))[0])[0] == "FENCED"
 
@@ -403,7 +411,7 @@ def test_a_state_that_no_restore_makes_is_refused(
 
 def test_a_session_of_a_restored_log_is_an_ordinary_one(log: ShardDriver) -> None:
     bring(log, item(10, 11))
-    log.command(EndRestore(APP, OWN, DIGEST))
+    log.command(end())
     log.rsm.state.writer_epoch = 0
     session = log.value(commands.OpenSession(APP, NONCE))
     assert log.append(1, session=SessionId(session), sequence=1) == Applied(lsn=21, count=1)

@@ -49,7 +49,9 @@ def test_a_restore_brings_as_many_blocks_as_it_may() -> None:
     """RESTORE_MESSAGE_FIELDS_MAX. It was counted as a stream is, and no log of more than 62 blocks
     could be restored through a store's client port.
     """
-    message = log_pb2.RestoreBlocksRequest(shard_id=1, lineage=b"1" * 16, first_lsn=1)
+    message = log_pb2.RestoreBlocksRequest(
+        shard_id=1, lineage=b"1" * 16, first_lsn=1, truncated_lsn=1
+    )
     for _ in range(bounds.RESTORE_CALL_ITEMS_MAX):
         message.blocks.add(gap=1, record_count=1)
     parse = parser(log_pb2.RestoreBlocksRequest)

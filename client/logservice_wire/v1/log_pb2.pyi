@@ -503,7 +503,7 @@ class CloseShardResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., end_lsn: _Optional[int] = ..., closed_index: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
 
 class BeginRestoreRequest(_message.Message):
-    __slots__ = ("shard_id", "lineage", "parent", "base_lsn", "end_lsn", "writer_epoch", "next_timestamp", "digest")
+    __slots__ = ("shard_id", "lineage", "parent", "base_lsn", "end_lsn", "writer_epoch", "next_timestamp", "digest", "mirror")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
@@ -512,6 +512,7 @@ class BeginRestoreRequest(_message.Message):
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEXT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lineage: Lineage
     parent: bytes
@@ -520,7 +521,8 @@ class BeginRestoreRequest(_message.Message):
     writer_epoch: int
     next_timestamp: int
     digest: bytes
-    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., parent: _Optional[bytes] = ..., base_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., next_timestamp: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    mirror: bool
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., parent: _Optional[bytes] = ..., base_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., next_timestamp: _Optional[int] = ..., digest: _Optional[bytes] = ..., mirror: bool = ...) -> None: ...
 
 class BeginRestoreResponse(_message.Message):
     __slots__ = ("position", "next_lsn", "duplicate")
@@ -545,32 +547,44 @@ class RestoredBlock(_message.Message):
     def __init__(self, block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., record_count: _Optional[int] = ..., append_time_us: _Optional[int] = ...) -> None: ...
 
 class RestoreBlocksRequest(_message.Message):
-    __slots__ = ("shard_id", "lineage", "first_lsn", "blocks")
+    __slots__ = ("shard_id", "lineage", "first_lsn", "blocks", "truncated_lsn")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lineage: bytes
     first_lsn: int
     blocks: _containers.RepeatedCompositeFieldContainer[RestoredBlock]
-    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ..., first_lsn: _Optional[int] = ..., blocks: _Optional[_Iterable[_Union[RestoredBlock, _Mapping]]] = ...) -> None: ...
+    truncated_lsn: int
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ..., first_lsn: _Optional[int] = ..., blocks: _Optional[_Iterable[_Union[RestoredBlock, _Mapping]]] = ..., truncated_lsn: _Optional[int] = ...) -> None: ...
 
 class RestoreBlocksResponse(_message.Message):
-    __slots__ = ("position", "next_lsn")
+    __slots__ = ("position", "next_lsn", "truncated_lsn")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     next_lsn: int
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., next_lsn: _Optional[int] = ...) -> None: ...
+    truncated_lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., next_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ...) -> None: ...
 
 class FinishRestoreRequest(_message.Message):
-    __slots__ = ("shard_id", "lineage")
+    __slots__ = ("shard_id", "lineage", "end_lsn", "digest", "next_timestamp", "base_lsn")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    END_LSN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    BASE_LSN_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lineage: bytes
-    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+    end_lsn: int
+    digest: bytes
+    next_timestamp: int
+    base_lsn: int
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ..., end_lsn: _Optional[int] = ..., digest: _Optional[bytes] = ..., next_timestamp: _Optional[int] = ..., base_lsn: _Optional[int] = ...) -> None: ...
 
 class FinishRestoreResponse(_message.Message):
     __slots__ = ("position", "open", "verified_lsn")
@@ -583,16 +597,18 @@ class FinishRestoreResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., open: bool = ..., verified_lsn: _Optional[int] = ...) -> None: ...
 
 class Restoring(_message.Message):
-    __slots__ = ("base_lsn", "end_lsn", "next_lsn", "digest")
+    __slots__ = ("base_lsn", "end_lsn", "next_lsn", "digest", "mirror")
     BASE_LSN_FIELD_NUMBER: _ClassVar[int]
     END_LSN_FIELD_NUMBER: _ClassVar[int]
     NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
     base_lsn: int
     end_lsn: int
     next_lsn: int
     digest: bytes
-    def __init__(self, base_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ..., next_lsn: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    mirror: bool
+    def __init__(self, base_lsn: _Optional[int] = ..., end_lsn: _Optional[int] = ..., next_lsn: _Optional[int] = ..., digest: _Optional[bytes] = ..., mirror: bool = ...) -> None: ...
 
 class AllocateTimestampsRequest(_message.Message):
     __slots__ = ("shard_id", "count")

@@ -84,9 +84,11 @@ def status(session: Session, shard: int, stale: bool, form: str) -> None:
 
 
 def _restoring(found: log_pb2.GetShardStatusResponse) -> str | None:
-    """How far a log is that serves nothing yet."""
+    """How far a log is that is not open yet."""
     if not found.HasField("restoring"):
         return None
+    if found.restoring.mirror:
+        return f"mirror, LSNs {found.restoring.base_lsn} to {found.restoring.next_lsn - 1}"
     return f"up to LSN {found.restoring.next_lsn - 1} of {found.restoring.end_lsn - 1}"
 
 

@@ -214,7 +214,10 @@ def _planned(
 ) -> Plan:
     """The plan; what was not said is as it was begun. Raises InvalidArgument for another one."""
     from logservice.archive.restore_plan import make_plan
+    from logservice.archive.restoring import check_no_mirror
 
+    if begun:
+        check_no_mirror(begun)
     end_lsn = None if wanted.to_lsn is None else wanted.to_lsn + 1
     if begun and end_lsn is None and wanted.point_us is None:
         end_lsn = begun.end_lsn

@@ -140,6 +140,12 @@ def check_open(rsm: LogRsm) -> None:
         raise restoring.refusal(rsm.state.next_lsn).error()
 
 
+def check_served(rsm: LogRsm) -> None:
+    """`check_open`, but a mirror is read."""
+    if not rsm.state.served:
+        check_open(rsm)
+
+
 def _reading(
     replica: Replica, lsn: Lsn, max_bytes: int, *, restoring: bool = False
 ) -> Generator[Fetch, None, LogSlice]:
@@ -150,7 +156,7 @@ def _reading(
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
     if not restoring:
-        check_open(rsm)
+        check_served(rsm)
     first_lsn, next_lsn = _readable_from(replica, lsn), rsm.state.end_lsn
     end_lsn = rsm.state.closed_lsn
     # While this waits for the disk, more is applied. The answer is as of now: it stops where it

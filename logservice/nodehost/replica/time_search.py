@@ -28,7 +28,7 @@ from logservice_wire.errors import InvalidArgument, NotReady, Reason, ShardNotFo
 from logservice.envelope import append_time_of
 from logservice.ids import Index, Lsn
 from logservice.logdb.read.entry_read import Fetch
-from logservice.nodehost.replica.log_reading import check_open, run_steps, run_steps_here
+from logservice.nodehost.replica.log_reading import check_served, run_steps, run_steps_here
 from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
 from logservice.value import value
@@ -65,7 +65,7 @@ def searching(replica: Replica, append_time_us: int) -> Generator[Fetch, None, F
         raise ShardNotFound("no records are here", shard=replica.shard)
     if append_time_us < 1:
         raise InvalidArgument("append times begin at 1", field="append_time_us")
-    check_open(rsm)
+    check_served(rsm)
     end = rsm.state.end_lsn
     first = _first_lsn(replica)
     if rsm.state.append_time_us < append_time_us:

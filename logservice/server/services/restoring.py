@@ -11,6 +11,10 @@ the entry that opens the log (INV-RESTORE-3). A long range takes more time than 
 call answers after DIGEST_CALL_S, and the store remembers the digest so far; another leader, or a
 store that was started again, begins anew. What is remembered is small, and of few logs
 (RESTORE_VERIFICATIONS_MAX).
+
+A mirror has promised nothing, so the call that promotes it names the range and the source's digest.
+They are compared here, before anything is proposed; a call that names no digest takes the log as it
+is. The range is in the entry, and the state machine looks at it once more (INV-MIRROR-2).
 """
 
 from __future__ import annotations
@@ -19,12 +23,14 @@ import asyncio
 from typing import Final
 
 from logservice_wire.block import validate_block
-from logservice_wire.digest import Digester
+from logservice_wire.digest import DIGEST_BYTES, Digester
 from logservice_wire.errors import (
+    BeyondTail,
+    CorruptBlock,
     InvalidArgument,
     LogServiceError,
-    ShardRestoring,
     TooLarge,
+    Truncated,
     VerbRefused,
 )
 from logservice_wire.v1 import log_pb2
@@ -34,10 +40,12 @@ from logservice.checksum import crc32
 from logservice.ids import NO_SESSION, Lsn, ShardId
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
 from logservice.outcome import Applied
-from logservice.owner import Claim
+from logservice.owner import Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
+from logservice.rsm.restoring import Restoring
+from logservice.rsm.state import TIMESTAMP_MAX
 from logservice.server.edge.call import Context, effect, in_time
 from logservice.server.services.context import StoreContext, log_shard
 from logservice.server.services.digesting import feed
@@ -56,13 +64,20 @@ def standing(status: LogStatus) -> log_pb2.Restoring | None:
         base_lsn=restoring.base_lsn,
         end_lsn=restoring.end_lsn,
         next_lsn=status.next_lsn,
-        digest=restoring.digest,
+        digest=b"" if restoring.mirror else restoring.digest,
+        mirror=restoring.mirror,
     )
 
 
 def begin(store: StoreContext, request: log_pb2.BeginRestoreRequest) -> commands.BeginRestore:
-    """The command of a BeginRestore. Raises NotReady below cluster version 2."""
+    """The command of a BeginRestore. Raises InvalidArgument, and NotReady below cluster version
+    2.
+    """
     store.need_version(_SINCE)
+    if request.mirror and (request.end_lsn or request.digest):
+        raise InvalidArgument("the end of a mirror is open: it has no digest", field="mirror")
+    if not (request.mirror or request.end_lsn):
+        raise InvalidArgument("a restore has an end", field="restore")
     return commands.BeginRestore(
         store.author(),
         request.lineage.number,
@@ -72,7 +87,7 @@ def begin(store: StoreContext, request: log_pb2.BeginRestoreRequest) -> commands
         Lsn(request.end_lsn),
         request.writer_epoch,
         request.next_timestamp,
-        request.digest,
+        bytes(DIGEST_BYTES) if request.mirror else request.digest,
     )
 
 
@@ -83,8 +98,16 @@ async def take(
     ShardRestoring (another restore), VerbRefused (none); then nothing was taken.
     """
     store.need_version(_SINCE)
-    shard = log_shard(request.shard_id)
-    appends = _appends(request, store.author().claim(_lineage(request.lineage)))
+    shard, lineage = log_shard(request.shard_id), _lineage(request.lineage)
+    truncate = None
+    if request.truncated_lsn:
+        command = commands.TruncateMirror(store.author(), lineage, Lsn(request.truncated_lsn))
+        truncate = commands.encode(command)
+    appends = [] if truncate and not request.blocks else _appends(request, store.author(), lineage)
+    end_lsn = appends[-1].expected_lsn + appends[-1].record_count if appends else 0
+    if truncate and appends:
+        # Once the blocks are taken a refusal could not be told any more (INV-EFFECT-1).
+        _check_truncation(store, shard, request.truncated_lsn, Lsn(end_lsn))
     with in_time(context, store.limits, store.host.expire, shard) as limit_s:
         waiting: list[asyncio.Future[Applied]] = []
         error: LogServiceError | None = None
@@ -95,8 +118,26 @@ async def take(
             except LogServiceError as refused:
                 error = refused
                 break
-        next_lsn = await effect(_taken(waiting, error))
-    return log_pb2.RestoreBlocksResponse(position=store.position(shard), next_lsn=next_lsn)
+        next_lsn = await effect(_taken(waiting, error)) if appends else 0
+        response = log_pb2.RestoreBlocksResponse(next_lsn=next_lsn)
+        # Behind a block that was not taken nothing is truncated either: the caller goes on there.
+        if truncate and next_lsn == end_lsn:
+            applied = await effect(store.host.propose(shard, truncate, limit_s))
+            response.next_lsn, response.truncated_lsn = applied.lsn, applied.value
+    response.position.CopyFrom(store.position(shard))
+    return response
+
+
+def _check_truncation(store: StoreContext, shard: ShardId, lsn: int, end_lsn: Lsn) -> None:
+    """Raises BeyondTail when the mirror will not have that LSN, and VerbRefused for a log that is
+    none.
+    """
+    if lsn >= end_lsn:
+        raise BeyondTail("a mirror truncates only what it has", next_lsn=end_lsn)
+    status = store.host.stale_lookup(shard, LogStatusQuery())
+    assert isinstance(status, LogStatus)
+    if status.restoring is not None and not status.restoring.mirror:
+        raise VerbRefused("the log is no mirror", why="restored")
 
 
 async def _taken(waiting: list[asyncio.Future[Applied]], refused: LogServiceError | None) -> int:
@@ -115,7 +156,9 @@ async def _taken(waiting: list[asyncio.Future[Applied]], refused: LogServiceErro
     return next_lsn
 
 
-def _appends(request: log_pb2.RestoreBlocksRequest, claim: Claim) -> list[AppendRequest]:
+def _appends(
+    request: log_pb2.RestoreBlocksRequest, author: Author, lineage: bytes
+) -> list[AppendRequest]:
     if not 0 < len(request.blocks) <= bounds.RESTORE_CALL_ITEMS_MAX:
         raise TooLarge(
             "a call restores at least one block",
@@ -125,7 +168,7 @@ def _appends(request: log_pb2.RestoreBlocksRequest, claim: Claim) -> list[Append
         )
     if request.first_lsn == 0:
         raise InvalidArgument("LSNs start at 1", field="first_lsn")
-    lsn, found = request.first_lsn, []
+    lsn, found, claim = request.first_lsn, [], author.claim(lineage)
     for item in request.blocks:
         if item.append_time_us < 0:
             raise InvalidArgument("append times begin at 1", field="append_time_us")
@@ -151,18 +194,23 @@ def _appends(request: log_pb2.RestoreBlocksRequest, claim: Claim) -> list[Append
     return found
 
 
+_Key = tuple[ShardId, bytes, Lsn, Lsn]
+"""The log, its lineage, the range."""
+
+
 class Verifications:
     """The ends of restores on one store."""
 
     def __init__(self, store: StoreContext) -> None:
         self._store = store
-        self._begun: dict[tuple[ShardId, bytes], Digester] = {}
+        self._begun: dict[_Key, Digester] = {}
 
     async def finish(
         self, request: log_pb2.FinishRestoreRequest, context: Context
     ) -> log_pb2.FinishRestoreResponse:
-        """One FinishRestore. Raises ShardRestoring (LSNs are missing), CorruptBlock (the digest is
-        another one; the log stays shut), LineageChanged, VerbRefused, and what a command raises.
+        """One FinishRestore. Raises ShardRestoring (LSNs are missing, or a mirror has another
+        range), CorruptBlock (the digest is another one; the log stays shut), LineageChanged,
+        VerbRefused, InvalidArgument, and what a command raises.
         """
         store = self._store
         store.need_version(_SINCE)
@@ -174,21 +222,34 @@ class Verifications:
             if promised is None:
                 if status.lineage.id != lineage:
                     raise VerbRefused("the log is not being restored", why="open")
+                if request.end_lsn and request.end_lsn != status.lineage.fork_lsn + 1:
+                    raise VerbRefused("the mirror was promoted at another LSN", why="open")
                 return log_pb2.FinishRestoreResponse(position=store.position(shard), open=True)
-            if status.next_lsn != promised.end_lsn:
-                raise ShardRestoring(next=status.next_lsn, end=promised.end_lsn)
-            key = (shard, lineage)
-            digester = self._begun.pop(key, None) or Digester(promised.base_lsn, promised.end_lsn)
-            # One of two calls for the same log at a time has what is remembered.
-            if not await self._digest(shard, digester, limit_s):
-                self._remember(key, digester)
-                return log_pb2.FinishRestoreResponse(
-                    position=store.position(shard), verified_lsn=digester.next_lsn
-                )
-            command = commands.EndRestore(store.author(), lineage, digester.digest())
+            check_range(request, promised, status.next_lsn)
+            base_lsn, end_lsn = promised.base_lsn, status.next_lsn
+            digest = bytes(DIGEST_BYTES)
+            if base_lsn < end_lsn:  # A mirror may have nothing left.
+                key = (shard, lineage, base_lsn, end_lsn)
+                # One of two calls for the same log at a time has what is remembered.
+                digester = self._begun.pop(key, None) or Digester(base_lsn, end_lsn)
+                try:
+                    done = await self._digest(shard, digester, limit_s)
+                except Truncated as moved:
+                    raise promised.refusal(end_lsn).error() from moved
+                if not done:
+                    self._remember(key, digester)
+                    return log_pb2.FinishRestoreResponse(
+                        position=store.position(shard), verified_lsn=digester.next_lsn
+                    )
+                digest = digester.digest()
+            if request.digest and digest != request.digest:
+                raise CorruptBlock("the mirror's digest is not the source's")
+            command = commands.EndRestore(
+                store.author(), lineage, digest, base_lsn, end_lsn, request.next_timestamp
+            )
             await effect(store.host.propose(shard, commands.encode(command), limit_s))
         return log_pb2.FinishRestoreResponse(
-            position=store.position(shard), open=True, verified_lsn=promised.end_lsn
+            position=store.position(shard), open=True, verified_lsn=end_lsn
         )
 
     async def _digest(self, shard: ShardId, digester: Digester, limit_s: float) -> bool:
@@ -204,10 +265,36 @@ class Verifications:
             taken.give_back()
         return digester.done
 
-    def _remember(self, key: tuple[ShardId, bytes], digester: Digester) -> None:
+    def _remember(self, key: _Key, digester: Digester) -> None:
         while len(self._begun) >= bounds.RESTORE_VERIFICATIONS_MAX:
             del self._begun[next(iter(self._begun))]
         self._begun[key] = digester
+
+
+def check_range(request: log_pb2.FinishRestoreRequest, promised: Restoring, next_lsn: Lsn) -> None:
+    """Raises ShardRestoring unless the log has the whole range, a mirror that of the request; and
+    InvalidArgument for a request that no mirror, or no other restore, is ended by.
+    """
+    named = request.base_lsn or request.end_lsn or request.digest or request.next_timestamp
+    if not promised.mirror:
+        if named:
+            raise InvalidArgument("the log is no mirror: its end was promised", field="end_lsn")
+        if next_lsn != promised.end_lsn:
+            raise promised.refusal(next_lsn).error()
+        return
+    if not request.end_lsn:
+        raise InvalidArgument("a mirror opens at an LSN that is named", field="end_lsn")
+    if request.digest and len(request.digest) != DIGEST_BYTES:
+        raise InvalidArgument(f"{DIGEST_BYTES} bytes, or none", field="digest")
+    if request.digest and not request.base_lsn:
+        raise InvalidArgument("a digest is of a range", field="base_lsn")
+    if request.next_timestamp > TIMESTAMP_MAX:
+        raise InvalidArgument("no timestamp is so high", field="next_timestamp")
+    here = (request.base_lsn or promised.base_lsn, request.end_lsn)
+    if here != (promised.base_lsn, next_lsn) or next_lsn < promised.base_lsn:
+        raise promised.refusal(next_lsn).error()
+    if request.digest and next_lsn == promised.base_lsn:
+        raise InvalidArgument("a mirror without LSNs has no digest", field="digest")
 
 
 def _lineage(lineage: bytes) -> bytes:
