@@ -211,3 +211,15 @@ async def test_a_turn_cannot_be_given_back_that_nobody_had(time: Time) -> None:
     limit = ReadLimit(time.clock, 0, 1)
     with pytest.raises(InvariantViolation):
         limit.end(ReadTurn(limit, 0), 0)
+
+
+async def test_a_limit_that_is_taken_away_lets_who_waits_begin(time: Time) -> None:
+    limit = ReadLimit(time.clock, 0, 4)
+    limit.change(RATE)
+    (await limit.begin("a", 10 * RATE, 0)).end(10 * RATE)
+    waiting = await soon(limit.begin("a", 1, NEVER_S))
+    assert not waiting.done()
+    limit.change(0)
+    await turns()
+    assert waiting.done()
+    waiting.result().end(1)
