@@ -249,6 +249,14 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     ] = bounds.CATCH_UP_BYTES_PER_S
     """What the store sends at most to replicas that are far behind, of all logs that it leads;
     `logctl cluster set --catch-up` sets another rate for all stores."""
+    tail_read_bytes_per_s: Annotated[
+        int, Meta(ge=bounds.CATCH_UP_BYTES_PER_S_MIN, le=bounds.CATCH_UP_BYTES_PER_S_MAX)
+    ] = bounds.CATCH_UP_BYTES_PER_S_MAX
+    """What the store reads at most for clients whose entries are in memory; the next key: for those
+    whose entries are on the disk. `logctl cluster set` sets others for all stores."""
+    catch_up_read_bytes_per_s: Annotated[
+        int, Meta(ge=bounds.CATCH_UP_BYTES_PER_S_MIN, le=bounds.CATCH_UP_BYTES_PER_S_MAX)
+    ] = bounds.CATCH_UP_BYTES_PER_S_MAX
     stream_blocks_inflight_max: Annotated[int, Meta(ge=1, le=bounds.SESSION_WINDOW)] = (
         bounds.SESSION_WINDOW
     )

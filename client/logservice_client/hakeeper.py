@@ -509,14 +509,17 @@ class HakeeperClient:
         leader_balance: str = "",
         replace_stuck: str = "",
         catch_up_bytes_per_s: int | None = None,
+        tail_read_bytes_per_s: int | None = None,
+        catch_up_read_bytes_per_s: int | None = None,
         force: bool = False,
         timeout: float | None = None,
     ) -> None:
         """Change settings of the cluster; what is not named stays. Raises VerbRefused for a store
         timeout that would expire a store which lives. The balances are "on", "manual" or "off";
         whether a replica that applies nothing moves to another store is "on" or "off".
-        `catch_up_bytes_per_s`: what each store sends to replicas that are far behind; 0: what it is
-        configured to.
+        `catch_up_bytes_per_s`: what each store sends to replicas that are far behind;
+        `tail_read_bytes_per_s`, `catch_up_read_bytes_per_s`: what it reads for clients whose
+        entries are in memory, or on the disk; 0: what it is configured to.
         """
         request = hakeeper_pb2.ChangeSettingsRequest(
             store_timeout_ms=_milliseconds(store_timeout_s),
@@ -527,6 +530,8 @@ class HakeeperClient:
             leader_balance=leader_balance,
             replace_stuck=replace_stuck,
             catch_up_bytes_per_s=catch_up_bytes_per_s,
+            tail_read_bytes_per_s=tail_read_bytes_per_s,
+            catch_up_read_bytes_per_s=catch_up_read_bytes_per_s,
         )
         await self._caller.call(None, CHANGE_SETTINGS, request, timeout)
 

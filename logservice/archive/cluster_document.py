@@ -94,6 +94,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     leader_balance: str = ""
     replace_stuck: str = ""
     catch_up_bytes_per_s: int = 0
+    tail_read_bytes_per_s: int = 0
+    catch_up_read_bytes_per_s: int = 0
     grants: tuple[Grant, ...] | None = None
 
 
@@ -115,6 +117,8 @@ async def describe(
         leader_balance=settings.leader_balance,
         replace_stuck=settings.replace_stuck,
         catch_up_bytes_per_s=settings.catch_up_bytes_per_s,
+        tail_read_bytes_per_s=settings.tail_read_bytes_per_s,
+        catch_up_read_bytes_per_s=settings.catch_up_read_bytes_per_s,
         grants=await _grants(client) if grants else None,
     )
 

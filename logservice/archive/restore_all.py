@@ -182,6 +182,8 @@ class RestoreAll:
             leader_balance=document.leader_balance,
             replace_stuck=document.replace_stuck,
             catch_up_bytes_per_s=document.catch_up_bytes_per_s or None,
+            tail_read_bytes_per_s=document.tail_read_bytes_per_s or None,
+            catch_up_read_bytes_per_s=document.catch_up_read_bytes_per_s or None,
         )
 
     async def _one(

@@ -463,10 +463,11 @@ RETENTION_RECORDS_MIN: Final = 100
 
 CATCH_UP_BYTES_PER_S_MIN: Final = 1024 * 1024
 """The least that stores may send to members that are far behind: a replica of 100 GiB comes within
-a day and a half, and at less somebody would rather stop repairs."""
+a day and a half, and at less somebody would rather stop repairs. It is also the least rate of each
+class of reads."""
 
 CATCH_UP_BYTES_PER_S_MAX: Final = 16 * 1024 * 1024 * 1024
-"""The most: more than a store can read, so it is no limit."""
+"""The most, of these and of reads: more than a store can read, so it is no limit."""
 
 HAKEEPER_LIMITED_SHARDS_MAX: Final = 4096
 """Logs with limits or another weight than the usual: they go out with a heartbeat's answer."""

@@ -33,6 +33,14 @@ milliseconds of an event loop: appends beside it wait for no more."""
 CATCH_UP_BURST_S: Final = 0.05
 """Seconds of catch-up that are sent at once after a pause: a burst delays the appends beside it."""
 
+CATCH_UP_READS_AT_ONCE: Final = 4
+"""Reads of entries that are on the disk only, under way in a store: one is at the disk, and others
+are being taken apart or sent. A read at the tail finds no more of them before it."""
+
+READ_BURST_S: Final = 1.0
+"""Seconds of a class's rate that its reads may take at once after a pause: at the least rate one
+answer of the usual size."""
+
 LISTENERS_MAX: Final = 16
 """Listeners to one NodeHost's events; each has a thread."""
 

@@ -121,6 +121,10 @@ IDENTITY_ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
 ones, and a quarter of ANSWER_BYTES_MAX, so that an identity that takes nothing leaves room for
 others."""
 
+ANSWER_CATCH_UP_SHARE: Final = 0.5
+"""The part of ANSWER_BYTES_MAX, and of an identity's, that answers from the disk may take: whoever
+reads old entries and takes no answers leaves room for readers at the tail, its own included."""
+
 ANSWER_SMALL_BYTES: Final = 16 * 1024
 """Answers below it are not counted: IDENTITY_RPCS_MAX such answers are as much as an identity may
 have."""

@@ -137,6 +137,8 @@ def mark(state: State) -> Mark:
             state.balance.leaders,
             state.replace_stuck,
             state.catch_up_bytes_per_s,
+            state.tail_read_bytes_per_s,
+            state.catch_up_read_bytes_per_s,
         ),
     )
 
@@ -147,12 +149,14 @@ def _settings_text(state: State) -> str:
         f"store timeout {spoken(state.store_timeout_ticks)}, {state.default_replicas} replicas,"
         f" stores join {state.joining.value}, replica balance {state.balance.replicas.value},"
         f" leader balance {state.balance.leaders.value},"
-        f" replace stuck {'on' if state.replace_stuck else 'off'}, catch-up {_rate(state)}"
+        f" replace stuck {'on' if state.replace_stuck else 'off'},"
+        f" catch-up {_rate(state.catch_up_bytes_per_s)},"
+        f" tail reads {_rate(state.tail_read_bytes_per_s)},"
+        f" catch-up reads {_rate(state.catch_up_read_bytes_per_s)}"
     )
 
 
-def _rate(state: State) -> str:
-    rate = state.catch_up_bytes_per_s
+def _rate(rate: int) -> str:
     return f"{rate} bytes/s" if rate else "as configured"
 
 

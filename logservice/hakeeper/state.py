@@ -437,6 +437,10 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     next_tn_shard: int = 1
     recovered_tick: int = 0
     """When shard 0 was last rebuilt from an old copy of itself; see `stores.recovered`."""
+    tail_read_bytes_per_s: int = 0
+    """What each store may read for clients whose entries are in memory; the next: on the disk; 0:
+    what it is configured to."""
+    catch_up_read_bytes_per_s: int = 0
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""

@@ -58,9 +58,10 @@ from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.entry_query import EntrySlice, query_entries
 from logservice.nodehost.replica.hold_expiry import HoldExpiry
-from logservice.nodehost.replica.log_reading import LogSlice, read_log
+from logservice.nodehost.replica.log_reading import LogSlice, read_class, read_log
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
+from logservice.nodehost.replica.read_limits import ReadClass, ReadLimits
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.retention import Retention
@@ -121,6 +122,9 @@ class NodeHost:
         self.limits = LimitTable()
         self.catch_up = CatchUpBudget(
             clock, options.catch_up_bytes_per_s, options.catch_up_turn_bytes
+        )
+        self.reads = ReadLimits(
+            clock, options.tail_read_bytes_per_s, options.catch_up_read_bytes_per_s
         )
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
@@ -244,6 +248,10 @@ class NodeHost:
         """A query of what this replica has applied."""
         found = self.replicas.running[shard].state_machine.lookup(query)
         return found.at_a_stretch() if isinstance(found, Sliced) else found
+
+    def read_class(self, shard: ShardId, lsn: Lsn) -> ReadClass:
+        """What a read from there on would need; see `read_limits`."""
+        return read_class(self.replicas.running[shard], lsn)
 
     async def read_log(
         self, shard: ShardId, lsn: Lsn, max_bytes: int, *, restoring: bool = False

@@ -21,7 +21,8 @@ class NodeHostOptions:
     ticks; with 0 it never does. lease_read: linearizable reads need no round to the other replicas
     while a lease holds; it must be the same on every store, and no clock may run 10 % faster than
     another. apply_stuck_s: see `replica.applying`. catch_up_bytes_per_s (0: no limit) and
-    the other two: see `replica.catch_up`.
+    the other two: see `replica.catch_up`. tail_read_bytes_per_s and catch_up_read_bytes_per_s: see
+    `replica.read_limits`.
     """
 
     tick_ms: int = 50
@@ -39,6 +40,8 @@ class NodeHostOptions:
     catch_up_bytes_per_s: int = bounds.CATCH_UP_BYTES_PER_S
     catch_up_behind_bytes: int = bounds.CATCH_UP_BEHIND_BYTES
     catch_up_turn_bytes: int = bounds.CATCH_UP_TURN_BYTES
+    tail_read_bytes_per_s: int = bounds.CATCH_UP_BYTES_PER_S_MAX
+    catch_up_read_bytes_per_s: int = bounds.CATCH_UP_BYTES_PER_S_MAX
 
     @property
     def election_timeout_s(self) -> float:

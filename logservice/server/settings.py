@@ -36,6 +36,8 @@ def settings_of(config: StoreConfig) -> StoreSettings:
             quiesce_ticks=config.raft.quiesce_ticks,
             lease_read=config.raft.lease_read,
             catch_up_bytes_per_s=config.limits.catch_up_bytes_per_s,
+            tail_read_bytes_per_s=config.limits.tail_read_bytes_per_s,
+            catch_up_read_bytes_per_s=config.limits.catch_up_read_bytes_per_s,
         ),
         logdb=LogDbOptions(
             segment_bytes=config.storage.segment_bytes,

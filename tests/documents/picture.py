@@ -271,6 +271,7 @@ class _Parts:
             catch_up=SimpleNamespace(
                 figures=lambda: {"bytes_per_s": 9, "sent_bytes": 8, "delayed": 7, "waiting": 6}
             ),
+            reads=SimpleNamespace(figures=lambda: {"tail/bytes": 5, "catch_up/waiting": 2}),
             clocks=SimpleNamespace(ahead_us=12_500, far=False),
             retention=SimpleNamespace(records=9000),
             hold_expiry=SimpleNamespace(oldest_age_s=lambda replica: 77.5),

@@ -106,6 +106,7 @@ def test_every_setting_and_every_verb_is_told_in_words() -> None:
         ChangeSettings(replace_stuck="off"),
         ChangeSettings(replace_stuck="off"),
         ChangeSettings(catch_up_bytes_per_s=2_000_000),
+        ChangeSettings(tail_read_bytes_per_s=4_000_000, catch_up_read_bytes_per_s=3_000_000),
         Rebalance(replicas=True, leaders=False),
         Rebalance(replicas=True, leaders=False, stop=True),
         SetRepair("", 36_000, "a new switch"),
@@ -120,13 +121,16 @@ def test_every_setting_and_every_verb_is_told_in_words() -> None:
         if one.kind in (EventKind.SETTINGS, EventKind.VERB)
     ]
     replicas = "store timeout 20 s, 3 replicas, stores join automatic, replica balance"
-    usual = "catch-up as configured"
+    reads = "tail reads as configured, catch-up reads as configured"
+    usual = f"catch-up as configured, {reads}"
     assert told == [
         f"{replicas} manual, leader balance on, replace stuck on, {usual}",
         f"{replicas} on, leader balance on, replace stuck on, {usual}",
         f"{replicas} on, leader balance off, replace stuck on, {usual}",
         f"{replicas} on, leader balance off, replace stuck off, {usual}",
-        f"{replicas} on, leader balance off, replace stuck off, catch-up 2000000 bytes/s",
+        f"{replicas} on, leader balance off, replace stuck off, catch-up 2000000 bytes/s, {reads}",
+        f"{replicas} on, leader balance off, replace stuck off, catch-up 2000000 bytes/s,"
+        " tail reads 4000000 bytes/s, catch-up reads 3000000 bytes/s",
         "rebalance of replicas",
         "rebalance of replicas is ended",
         "repair off for 60 min: a new switch",

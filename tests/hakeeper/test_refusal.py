@@ -73,6 +73,18 @@ WRONG = [
         "catch_up_bytes_per_s",
         "0, or",
     ),
+    (
+        ChangeSettings(tail_read_bytes_per_s=bounds.CATCH_UP_BYTES_PER_S_MIN - 1),
+        "ChangeSettings",
+        "tail_read_bytes_per_s",
+        "0, or",
+    ),
+    (
+        ChangeSettings(catch_up_read_bytes_per_s=bounds.CATCH_UP_BYTES_PER_S_MAX + 1),
+        "ChangeSettings",
+        "catch_up_read_bytes_per_s",
+        "0, or",
+    ),
     (ChangeSettings(leader_balance="x"), "ChangeSettings", "leader_balance", BalanceMode.MANUAL),
     (Rebalance(replicas=False, leaders=False), "Rebalance", "replicas", "neither"),
     (ChangeShard(ONE, replicas=2), "ChangeShard", "replicas", "an odd number"),
@@ -112,10 +124,20 @@ def test_a_person_reads_why_before_the_names() -> None:
     )
 
 
-def test_the_limit_of_catch_up_is_set_kept_and_taken_back() -> None:
+@pytest.mark.parametrize(
+    "name", ["catch_up_bytes_per_s", "tail_read_bytes_per_s", "catch_up_read_bytes_per_s"]
+)
+def test_a_rate_is_set_kept_and_taken_back(name: str) -> None:
     model = started(3, shards=1)
     least, most = bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX
     for wished, held in ((least, least), (None, least), (most, most), (0, 0)):
-        assert model.propose(ChangeSettings(catch_up_bytes_per_s=wished)) == Applied()
-        assert model.rsm.state.catch_up_bytes_per_s == held
-        assert cluster_view(model.rsm.state).settings.catch_up_bytes_per_s == held
+        assert model.propose(ChangeSettings(**{name: wished})) == Applied()
+        assert getattr(model.rsm.state, name) == held
+        settings = cluster_view(model.rsm.state).settings
+        assert getattr(settings, name) == held
+        rates = (
+            settings.catch_up_bytes_per_s,
+            settings.tail_read_bytes_per_s,
+            settings.catch_up_read_bytes_per_s,
+        )
+        assert sum(rates) == held, "and no other one"

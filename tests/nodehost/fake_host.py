@@ -44,6 +44,7 @@ from logservice.nodehost.peers.question import Question
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.pace import LimitTable
+from logservice.nodehost.replica.read_limits import ReadLimits
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
 from logservice.raft.ready import Role
@@ -158,6 +159,7 @@ class FakeHost:
         self.limits = LimitTable()
         self.limit = self.limits.update
         self.catch_up = CatchUpBudget(self.clock)
+        self.reads = ReadLimits(self.clock, 7_000_000, 6_000_000)
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()

@@ -49,6 +49,7 @@ from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescripti
 from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.agent.version_learner import VersionLearner
 from logservice.nodehost.info import HaltedReplica
+from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.raft.ready import Role
 from logservice.versions import CLOCK_LABEL, KNOWN
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, info
@@ -647,6 +648,22 @@ async def test_the_limit_of_catch_up_arrives_and_leaves() -> None:
     rig.state.catch_up_bytes_per_s = 0
     await rig.sender.beat_once()
     assert rig.host.catch_up.bytes_per_s == configured
+
+
+async def test_the_limits_of_reads_arrive_and_leave() -> None:
+    rig = Rig()
+    tail, behind = (rig.host.reads.of[kind] for kind in ReadClass)
+    configured = tail.bytes_per_s, behind.bytes_per_s
+    await rig.sender.beat_once()
+    assert (tail.bytes_per_s, behind.bytes_per_s) == configured
+    at_version_2(rig)
+    rig.state.tail_read_bytes_per_s = 5_000_000
+    rig.state.catch_up_read_bytes_per_s = 4_000_000
+    await rig.sender.beat_once()
+    assert (tail.bytes_per_s, behind.bytes_per_s) == (5_000_000, 4_000_000)
+    rig.state.tail_read_bytes_per_s = 0
+    await rig.sender.beat_once()
+    assert (tail.bytes_per_s, behind.bytes_per_s) == (configured[0], 4_000_000)
 
 
 async def test_limits_of_logs_arrive_once_and_again_when_they_change() -> None:

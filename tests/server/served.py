@@ -15,7 +15,7 @@ from logservice_wire.errors import LogServiceError, NotReady
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 from logservice_wire.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
-from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
+from logservice.bounds import LOGDB_ENTRY_CACHE_BYTES, LOGDB_SEGMENT_BYTES_MIN
 from logservice.config import LimitsSection
 from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.memory_kv import MemoryKvEngine
@@ -79,9 +79,14 @@ class Served:
     """`async with Served(3) as served`: `served.stores`, and `served.new_shard()`."""
 
     def __init__(
-        self, count: int, limits: LimitsSection = LIMITS, cluster_version: int = NEWEST
+        self,
+        count: int,
+        limits: LimitsSection = LIMITS,
+        cluster_version: int = NEWEST,
+        entry_cache_bytes: int = LOGDB_ENTRY_CACHE_BYTES,
     ) -> None:
         self._count = count
+        self._entry_cache_bytes = entry_cache_bytes
         self._limits = limits
         self._cluster_version = cluster_version
         self._next_shard = 1
@@ -125,7 +130,11 @@ class Served:
             options=OPTIONS,
             on_fatal=self.fatal.append,
             disk=lambda _: memory_disk(),
-            logdb=LogDbOptions(segment_bytes=LOGDB_SEGMENT_BYTES_MIN, ballast_bytes=0),
+            logdb=LogDbOptions(
+                segment_bytes=LOGDB_SEGMENT_BYTES_MIN,
+                ballast_bytes=0,
+                entry_cache_bytes=self._entry_cache_bytes,
+            ),
             draw_id=lambda: next(drawn),
             state_machines=lambda _: LogRsm(),
         )
@@ -133,7 +142,11 @@ class Served:
         host.cluster_version.learn(self._cluster_version)
         await host.start()
         context = StoreContext(
-            host, self._limits, lambda store: f"client-of-{store}", lambda: self.caller
+            host,
+            self._limits,
+            lambda store: f"client-of-{store}",
+            lambda: self.caller,
+            AnswerBudget(self._limits.answer_bytes_max, self._limits.identity_answer_bytes_max),
         )
         server = grpc.aio.server(options=SERVER_OPTIONS)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable
+from time import sleep
 from typing import TypeVar
 
 import grpc.aio
@@ -116,6 +117,58 @@ async def test_nothing_is_lost_when_who_waits_goes_away() -> None:
     await asyncio.wait([waiting])
     assert waiting.cancelled()
     assert budget.used == 0
+
+
+async def test_what_comes_as_the_time_is_over_is_given_back() -> None:
+    budget = AnswerBudget(10, 10)
+    held = await budget.take(10, 1)
+    waiting = asyncio.create_task(budget.take(10, 0.05))
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    loop.call_at(loop.time() + 0.001, held.give_back)
+    sleep(0.1)  # noqa: ASYNC251 - both are due in the same turn of the loop, the grant first
+    with pytest.raises(Busy):
+        await waiting
+    assert budget.used == 0
+
+
+async def test_catch_up_reads_get_their_share_and_not_a_byte_more() -> None:
+    """Reaches ANSWER_CATCH_UP_SHARE, of all and of an identity (INV-ANSWER-2)."""
+    assert bounds.ANSWER_CATCH_UP_SHARE == 0.5
+    budget = AnswerBudget(100, 40)
+    held = await of("a", budget.take(1000, 1, behind=True))
+    assert held.size == 20, "more than there can ever be is all there is"
+    with pytest.raises(Busy):
+        await of("a", budget.take(1, 0.01, behind=True))
+    tail = await of("a", budget.take(20, 0))
+    for whose, size in (("b", 20), ("c", 10)):
+        assert (await of(whose, budget.take(size, 1, behind=True))).size == size
+    assert (budget.used, budget.used_behind) == (70, 50)
+    with pytest.raises(Busy):
+        await of("d", budget.take(1, 0.01, behind=True))
+    assert (await of("d", budget.take(30, 0))).size == 30
+    tail.give_back()
+    with pytest.raises(Busy):
+        await of("d", budget.take(1, 0.01, behind=True))
+    held.shrink(5)
+    assert (budget.used, budget.used_behind) == (65, 35)
+    assert (await of("e", budget.take(15, 0.01, behind=True))).size == 15
+
+
+async def test_a_catch_up_read_that_waits_holds_up_no_read_at_the_tail() -> None:
+    budget = AnswerBudget(100, 40)
+    held = await budget.take(20, 1, behind=True)
+    waiting = asyncio.create_task(budget.take(5, 30, behind=True))
+    await asyncio.sleep(0)
+    tail = await budget.take(20, 0)
+    late = asyncio.create_task(budget.take(20, 30))
+    await asyncio.sleep(0)
+    tail.give_back()
+    assert (await late).size == 20
+    assert not waiting.done()
+    held.shrink(15)
+    assert (await waiting).behind
+    assert budget.used_behind == 20
 
 
 async def test_an_answer_that_is_there_is_counted_or_goes() -> None:

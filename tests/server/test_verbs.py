@@ -11,6 +11,7 @@ from logservice_client.client import LogClient
 from logservice_wire.errors import InvalidArgument, VerbRefused
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice import bounds
 from logservice.cli.processes.local_cluster import free_ports
 from logservice.server.store import Store
 from tests.server.test_administration import configured
@@ -91,6 +92,26 @@ async def test_settings_are_shown_and_changed(client: LogClient) -> None:
     assert state.settings.joining == "by-verb"
     assert state.settings.default_replicas == 3
     await client.hakeeper.change_settings(store_timeout_s=300, joining="automatic", timeout=30)
+
+
+async def test_the_limits_of_reads_are_changed_and_a_client_that_names_none_keeps_them(
+    client: LogClient,
+) -> None:
+    rate = bounds.CATCH_UP_BYTES_PER_S_MIN
+    change = client.hakeeper.change_settings
+    await change(tail_read_bytes_per_s=2 * rate, catch_up_read_bytes_per_s=rate, timeout=30)
+    await change(replace_stuck="on", timeout=30)
+    state = await until(client, lambda state: state.settings.replace_stuck == "on")
+    assert state.settings.tail_read_bytes_per_s == 2 * rate
+    assert state.settings.catch_up_read_bytes_per_s == rate
+    with pytest.raises(InvalidArgument) as refused:
+        await change(tail_read_bytes_per_s=rate, catch_up_read_bytes_per_s=rate - 1, timeout=30)
+    assert refused.value.metadata["field"] == "catch_up_read_bytes_per_s"
+    state = await client.hakeeper.cluster_state(timeout=30)
+    assert state.settings.tail_read_bytes_per_s == 2 * rate, "all of it, or nothing"
+    await change(tail_read_bytes_per_s=0, catch_up_read_bytes_per_s=0, timeout=30)
+    state = await client.hakeeper.cluster_state(timeout=30)
+    assert state.settings.tail_read_bytes_per_s == state.settings.catch_up_read_bytes_per_s == 0
 
 
 async def test_balancing_is_planned_begun_stopped_and_switched_off(client: LogClient) -> None:

@@ -357,7 +357,7 @@ class WishInfo(_message.Message):
     def __init__(self, wish_id: _Optional[int] = ..., errand: _Optional[str] = ..., shard_id: _Optional[int] = ..., from_store: _Optional[str] = ..., to_store: _Optional[str] = ..., reason: _Optional[str] = ..., forced: bool = ..., age_ticks: _Optional[int] = ..., step: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "replica_balance", "leader_balance", "replace_stuck", "catch_up_bytes_per_s")
+    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "replica_balance", "leader_balance", "replace_stuck", "catch_up_bytes_per_s", "tail_read_bytes_per_s", "catch_up_read_bytes_per_s")
     STORE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +365,8 @@ class Settings(_message.Message):
     LEADER_BALANCE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_STUCK_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TAIL_READ_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_READ_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     store_timeout_ms: int
     default_replicas: int
     joining: str
@@ -372,7 +374,9 @@ class Settings(_message.Message):
     leader_balance: str
     replace_stuck: str
     catch_up_bytes_per_s: int
-    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ..., catch_up_bytes_per_s: _Optional[int] = ...) -> None: ...
+    tail_read_bytes_per_s: int
+    catch_up_read_bytes_per_s: int
+    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ..., catch_up_bytes_per_s: _Optional[int] = ..., tail_read_bytes_per_s: _Optional[int] = ..., catch_up_read_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class GoneStore(_message.Message):
     __slots__ = ("store_id", "lost", "age_ticks")
@@ -934,7 +938,7 @@ class Impact(_message.Message):
     def __init__(self, shards: _Optional[int] = ..., replicas: _Optional[int] = ..., leaders: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[ImpactFinding, _Mapping]]] = ...) -> None: ...
 
 class ChangeSettingsRequest(_message.Message):
-    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "force", "replica_balance", "leader_balance", "replace_stuck", "catch_up_bytes_per_s")
+    __slots__ = ("store_timeout_ms", "default_replicas", "joining", "force", "replica_balance", "leader_balance", "replace_stuck", "catch_up_bytes_per_s", "tail_read_bytes_per_s", "catch_up_read_bytes_per_s")
     STORE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
@@ -943,6 +947,8 @@ class ChangeSettingsRequest(_message.Message):
     LEADER_BALANCE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_STUCK_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    TAIL_READ_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_READ_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     store_timeout_ms: int
     default_replicas: int
     joining: str
@@ -951,7 +957,9 @@ class ChangeSettingsRequest(_message.Message):
     leader_balance: str
     replace_stuck: str
     catch_up_bytes_per_s: int
-    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., force: bool = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ..., catch_up_bytes_per_s: _Optional[int] = ...) -> None: ...
+    tail_read_bytes_per_s: int
+    catch_up_read_bytes_per_s: int
+    def __init__(self, store_timeout_ms: _Optional[int] = ..., default_replicas: _Optional[int] = ..., joining: _Optional[str] = ..., force: bool = ..., replica_balance: _Optional[str] = ..., leader_balance: _Optional[str] = ..., replace_stuck: _Optional[str] = ..., catch_up_bytes_per_s: _Optional[int] = ..., tail_read_bytes_per_s: _Optional[int] = ..., catch_up_read_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class ChangeSettingsResponse(_message.Message):
     __slots__ = ()

@@ -37,6 +37,8 @@ def _shown(state: hakeeper_pb2.ClusterState) -> dict[str, object]:
         "leader_balance": state.settings.leader_balance,
         "replace_stuck": state.settings.replace_stuck,
         "catch_up_bytes_per_s": state.settings.catch_up_bytes_per_s or "as configured",
+        "tail_read_bytes_per_s": state.settings.tail_read_bytes_per_s or "as configured",
+        "catch_up_read_bytes_per_s": state.settings.catch_up_read_bytes_per_s or "as configured",
     }
 
 
@@ -78,6 +80,20 @@ def settings(session: Session, form: str) -> None:
     metavar="BYTES_PER_S",
     help="What a store sends to replicas that are far behind; 0: what it is configured to.",
 )
+@click.option(
+    "--tail-reads",
+    "tail_reads",
+    type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
+    metavar="BYTES_PER_S",
+    help="What a store reads for clients from memory; 0: what it is configured to.",
+)
+@click.option(
+    "--catch-up-reads",
+    "catch_up_reads",
+    type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
+    metavar="BYTES_PER_S",
+    help="What a store reads for clients from the disk; 0: what it is configured to.",
+)
 @click.option("--force", is_flag=True, help="Also a time-out by which a live store is expired.")
 @output_option
 @pass_session
@@ -90,6 +106,8 @@ def set_(
     leader_balance: str | None,
     replace_stuck: str | None,
     catch_up: int | None,
+    tail_reads: int | None,
+    catch_up_reads: int | None,
     force: bool,
     form: str,
 ) -> None:
@@ -107,6 +125,8 @@ def set_(
             leader_balance=leader_balance or "",
             replace_stuck=replace_stuck or "",
             catch_up_bytes_per_s=catch_up,
+            tail_read_bytes_per_s=tail_reads,
+            catch_up_read_bytes_per_s=catch_up_reads,
             force=force,
             timeout=session.timeout_s,
         )

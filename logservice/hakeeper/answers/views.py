@@ -220,6 +220,8 @@ class SettingsView:
     leader_balance: str = ""
     replace_stuck: str = ""
     catch_up_bytes_per_s: int = 0
+    tail_read_bytes_per_s: int = 0
+    catch_up_read_bytes_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +347,8 @@ def cluster_view(state: State, shards: Sequence[ShardState] | None = None) -> Cl
             state.balance.leaders.value,
             "on" if state.replace_stuck else "off",
             state.catch_up_bytes_per_s,
+            state.tail_read_bytes_per_s,
+            state.catch_up_read_bytes_per_s,
         ),
         tuple(
             GoneStoreView(name, gone.lost, state.tick - gone.tick)

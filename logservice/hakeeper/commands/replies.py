@@ -154,6 +154,10 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     """For a service: all TN shards that the process shall serve."""
     catch_up_bytes_per_s: Natural = 0
     """For a store: what it may send to members that are far behind; 0: what it is configured to."""
+    tail_read_bytes_per_s: Natural = 0
+    """For a store: what it may read for clients whose entries are in memory, and the same of the
+    disk; 0: what it is configured to."""
+    catch_up_read_bytes_per_s: Natural = 0
 
 
 _VERSIONS: Final = {1: b"\x04", 2: b"\x05"}

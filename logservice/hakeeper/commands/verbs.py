@@ -155,6 +155,8 @@ class ChangeSettings(
     replace_stuck: Text = ""
     catch_up_bytes_per_s: Natural | None = None
     """None keeps what is set; with 0 each store does what it is configured to."""
+    tail_read_bytes_per_s: Natural | None = None
+    catch_up_read_bytes_per_s: Natural | None = None
 
 
 class Rebalance(

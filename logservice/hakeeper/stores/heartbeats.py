@@ -457,5 +457,7 @@ def _reply(
         if store is not None and state.cluster_version >= 2
         else (),
         catch_up_bytes_per_s=state.catch_up_bytes_per_s,
+        tail_read_bytes_per_s=state.tail_read_bytes_per_s,
+        catch_up_read_bytes_per_s=state.catch_up_read_bytes_per_s,
     )
     return Applied(data=replies.encode(reply))

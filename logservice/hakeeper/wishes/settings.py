@@ -23,6 +23,8 @@ from logservice.outcome import Applied, Outcome
 
 _SWITCH: Final = {"on": True, "off": False}
 
+_RATES: Final = ("catch_up_bytes_per_s", "tail_read_bytes_per_s", "catch_up_read_bytes_per_s")
+
 
 def _is_rate(bytes_per_s: int | None) -> bool:
     allowed = range(bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX + 1)
@@ -51,9 +53,10 @@ def apply_settings(state: State, verb: ChangeSettings) -> Outcome:
             return wrong(name, ", ".join(BalanceMode))
     if verb.replace_stuck and verb.replace_stuck not in _SWITCH:
         return wrong("replace_stuck", ", ".join(_SWITCH))
-    if not _is_rate(verb.catch_up_bytes_per_s):
-        low, high = bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX
-        return wrong("catch_up_bytes_per_s", f"0, or {low} to {high}")
+    for name in _RATES:
+        if not _is_rate(getattr(verb, name)):
+            low, high = bounds.CATCH_UP_BYTES_PER_S_MIN, bounds.CATCH_UP_BYTES_PER_S_MAX
+            return wrong(name, f"0, or {low} to {high}")
     expired = [
         f"{store.store} was last heard {state.tick - store.last_tick} ticks ago"
         for store in state.sorted_stores()
@@ -71,7 +74,8 @@ def apply_settings(state: State, verb: ChangeSettings) -> Outcome:
         due_tick=0,
     )
     state.replace_stuck = _SWITCH.get(verb.replace_stuck, state.replace_stuck)
-    if verb.catch_up_bytes_per_s is not None:
-        state.catch_up_bytes_per_s = verb.catch_up_bytes_per_s
+    for name in _RATES:
+        if getattr(verb, name) is not None:
+            setattr(state, name, getattr(verb, name))
     state.dirty = True
     return Applied()

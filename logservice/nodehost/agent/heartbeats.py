@@ -240,6 +240,7 @@ class HeartbeatSender:
             self._host.limit(reply.limits_version, reply.limits)
         self._host.limits.confirm(asked_s)
         self._host.catch_up.change(reply.catch_up_bytes_per_s)
+        self._host.reads.change(reply.tail_read_bytes_per_s, reply.catch_up_read_bytes_per_s)
         if reply.index and self._directory.hear(
             known, reply.index, reply.directory_index, reply.access_version
         ):

@@ -31,6 +31,7 @@ from logservice.ids import Index, Lsn, Term
 from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
 from logservice.nodehost.disks.fetching import run_fetch
+from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
 from logservice.value import value
@@ -85,6 +86,20 @@ async def read_log(
     verified yet is read, too, for who verifies it.
     """
     return await run_steps(replica, _reading(replica, lsn, max_bytes, restoring=restoring))
+
+
+def read_class(replica: Replica, lsn: Lsn) -> ReadClass:
+    """Whether `read_log` would find its first entry in memory. Raises nothing: what cannot be read
+    at all needs no disk.
+    """
+    rsm, log = replica.log_rsm, replica.log
+    if rsm is None or replica.stopped or not replica.first_lsn <= lsn < rsm.state.end_lsn:
+        return ReadClass.TAIL
+    if log.fetch_index_of_lsn(lsn, 0) is not None:
+        return ReadClass.CATCH_UP
+    index = log.index_of_lsn(lsn)
+    cached = log.cached_entries(index, Index(index + 1), 1)
+    return ReadClass.TAIL if cached is not None else ReadClass.CATCH_UP
 
 
 def read_log_here(

@@ -8,6 +8,10 @@ at the next end of a piece; the caller goes on from there, here or elsewhere. So
 memory do not grow with the range, a caller who leaves ends the work behind the slice that is under
 way, and nothing about it is kept between two calls.
 
+All of it counts as catch-up reads (`nodehost.replica.read_limits`): whoever digests old and new
+entries alike is no reader at the tail. A call that gets no turn for its next slice answers with
+what it has.
+
 A linearizable call asks for a read index first. So two replicas that are asked for a range that was
 acked have it, even if one of them was behind.
 """
@@ -19,17 +23,19 @@ from collections.abc import Sequence
 
 from logservice_wire.block import Block, validate_block
 from logservice_wire.digest import START, Digester
-from logservice_wire.errors import BeyondTail, InvalidArgument, NotReady
+from logservice_wire.errors import BeyondTail, Busy, InvalidArgument, NotReady
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.checksum import crc32
 from logservice.ids import Lsn, ShardId
-from logservice.nodehost.replica.log_reading import LogRun
+from logservice.nodehost.replica.log_reading import LogRun, LogSlice
+from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.server.edge.call import Context, in_time
 from logservice.server.services.context import StoreContext, log_shard
 from logservice.server.services.lineage_check import check_confirmed, check_lineage
 from logservice.server.services.reading import GAP_REASONS, at_most
+from logservice.server.services.reading_turns import read_in_turn, take_answer
 
 
 async def digest(
@@ -49,7 +55,8 @@ async def digest(
             await store.host.read_index(shard, limit_s)
             check_confirmed(store, shard, request.lineage)
     goal = min(bounds.STREAM_MESSAGE_BYTES_GOAL, store.limits.read_bytes_max)
-    taken = await store.answers.take(at_most(goal), min(limit_s, bounds.ANSWER_WAIT_S))
+    wait_s = min(limit_s, bounds.ANSWER_WAIT_S)
+    taken = await take_answer(store, ReadClass.CATCH_UP, at_most(goal), wait_s)
     try:
         while not digester.done:
             spent_s = loop.time() - began_s
@@ -58,7 +65,15 @@ async def digest(
                 break
             if spent_s >= limit_s:
                 raise NotReady("no time for a piece of the digest")
-            await feed(store, shard, digester, goal)
+            try:
+                found = await read_in_turn(
+                    store, ReadClass.CATCH_UP, shard, Lsn(digester.next_lsn), goal, wait_s
+                )
+            except Busy:
+                if not moved:
+                    raise
+                break
+            await feed(store, shard, digester, found)
     finally:
         taken.give_back()
     # What lies behind the last whole piece is fed again by the next call.
@@ -88,11 +103,8 @@ def _begun(request: log_pb2.DigestRequest) -> Digester:
         raise InvalidArgument(str(error), field="from_lsn") from error
 
 
-async def feed(
-    store: StoreContext, shard: ShardId, digester: Digester, goal: int, *, restoring: bool = False
-) -> None:
-    """Digest the next slice of the log. `restoring`: see `read_log`."""
-    found = await store.host.read_log(shard, Lsn(digester.next_lsn), goal, restoring=restoring)
+async def feed(store: StoreContext, shard: ShardId, digester: Digester, found: LogSlice) -> None:
+    """Digest the next slice of the log, which was read."""
     if not found.runs:
         raise BeyondTail(
             f"the log ends before LSN {digester.to_lsn}", next_lsn=found.applied_lsn + 1

@@ -248,7 +248,14 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             request.replica_balance,
             request.leader_balance,
             request.replace_stuck,
-            request.catch_up_bytes_per_s if request.HasField("catch_up_bytes_per_s") else None,
+            *(
+                getattr(request, name) if request.HasField(name) else None
+                for name in (
+                    "catch_up_bytes_per_s",
+                    "tail_read_bytes_per_s",
+                    "catch_up_read_bytes_per_s",
+                )
+            ),
         )
         await self.administer(verb, context)
         return hakeeper_pb2.ChangeSettingsResponse()

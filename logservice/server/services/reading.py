@@ -9,6 +9,8 @@ Follow goes on until a stop condition. Blocks are opaque and never cut, so a sto
 lies inside a block lets that block through; `next_lsn` of the last message says where to go on. A
 Follow ends at the end of a closed log; its last message names that end.
 
+Readers at the tail and readers of old entries have limits of their own (`reading_turns`).
+
 A Follow that begins at an append time finds the LSN first, as LsnAtTime does, and passes over what
 was appended earlier. If records that were truncated may have been meant, and the request's own LSN
 does not exclude them, it is refused with TRUNCATED (G4).
@@ -28,11 +30,14 @@ from logservice import bounds
 from logservice.ids import Lsn, ShardId
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.replica.log_reading import LogRun, LogSlice
+from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.nodehost.replica.time_search import FoundTime
-from logservice.server.edge.answers import until_gone
+from logservice.server.edge.answers import ANYBODY, until_gone
 from logservice.server.edge.call import Context, in_time, timeout_s
+from logservice.server.edge.gate import calling
 from logservice.server.services.context import StoreContext, log_shard, readable_lsn
 from logservice.server.services.lineage_check import check_confirmed, check_lineage
+from logservice.server.services.reading_turns import read_in_turn, take_answer
 
 _WAIT_S: Final = 5.0
 """How long Follow waits at the tail before it looks again whether the shard still runs here."""
@@ -67,10 +72,11 @@ async def read(
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
-    limit_s = timeout_s(context, store.limits)
-    taken = await store.answers.take(at_most(max_bytes), min(limit_s, bounds.ANSWER_WAIT_S))
+    wait_s = min(timeout_s(context, store.limits), bounds.ANSWER_WAIT_S)
+    read_class = store.host.read_class(shard, lsn)
+    taken = await take_answer(store, read_class, at_most(max_bytes), wait_s)
     try:
-        found = await store.host.read_log(shard, lsn, max_bytes)
+        found = await read_in_turn(store, read_class, shard, lsn, max_bytes, wait_s)
         response = _response(store, shard, found, found.runs)
         until_gone(context, taken, response.ByteSize())
     except BaseException:
@@ -100,10 +106,17 @@ async def lsn_at_time(
 async def _search(
     store: StoreContext, shard: ShardId, append_time_us: int, wait_s: float
 ) -> FoundTime:
-    """Entries are read one at a time, and count as answers do."""
-    taken = await store.answers.take(bounds.ENTRY_PAYLOAD_BYTES_MAX, wait_s)
+    """Entries are read one at a time, some on the disk, and count as answers do. What a search pays
+    for is its place among the catch-up reads.
+    """
+    kind = ReadClass.CATCH_UP
+    taken = await take_answer(store, kind, bounds.ENTRY_PAYLOAD_BYTES_MAX, wait_s)
     try:
-        return await store.host.lsn_at_time(shard, append_time_us)
+        turn = await store.host.reads.of[kind].begin(calling.get(ANYBODY), 0, wait_s)
+        try:
+            return await store.host.lsn_at_time(shard, append_time_us)
+        finally:
+            turn.end(0)
     finally:
         taken.give_back()
 
@@ -144,7 +157,7 @@ class _Follow:
         if not self._begun:
             await self._begin_at_time()
         if self._request.until_tail:
-            tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
+            tail = (await self._read(1)).applied_lsn
             self._until_lsn = min(self._until_lsn or tail, tail)
             if tail < self._start:
                 return
@@ -168,10 +181,12 @@ class _Follow:
     async def _send_next(self) -> bool | None:
         """Send one message; returns whether a stop condition holds behind it, None at the tail."""
         wanted = self._bytes_wanted()
-        answers = self._store.answers
-        taken = await answers.take(at_most(wanted), bounds.STREAM_WRITE_STALL_S)
+        read_class = self._host.read_class(self._shard, self._next_lsn)
+        taken = await take_answer(
+            self._store, read_class, at_most(wanted), bounds.STREAM_WRITE_STALL_S
+        )
         try:
-            found = await self._host.read_log(self._shard, self._next_lsn, wanted)
+            found = await self._read(wanted)
             if not found.runs and not found.end_lsn:
                 return None
             runs, finished = self._choose(found.runs)
@@ -187,6 +202,17 @@ class _Follow:
             return finished
         finally:
             taken.give_back()
+
+    async def _read(self, wanted: int) -> LogSlice:
+        read_class = self._host.read_class(self._shard, self._next_lsn)
+        return await read_in_turn(
+            self._store,
+            read_class,
+            self._shard,
+            self._next_lsn,
+            wanted,
+            bounds.STREAM_WRITE_STALL_S,
+        )
 
     def _bytes_wanted(self) -> int:
         goal = min(bounds.STREAM_MESSAGE_BYTES_GOAL, self._store.limits.read_bytes_max)

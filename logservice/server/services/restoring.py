@@ -260,7 +260,10 @@ class Verifications:
         taken = await store.answers.take(at_most(goal), min(limit_s, bounds.ANSWER_WAIT_S))
         try:
             while not digester.done and loop.time() < until_s:
-                await feed(store, shard, digester, goal, restoring=True)
+                found = await store.host.read_log(
+                    shard, Lsn(digester.next_lsn), goal, restoring=True
+                )
+                await feed(store, shard, digester, found)
         finally:
             taken.give_back()
         return digester.done

@@ -110,6 +110,7 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "truncation": {"installed": 3},
         "integrity": dict.fromkeys(INTEGRITY, 4),
         "messages_refused": {"stranger": 3},
+        "reads": {"tail/bytes": 7, "catch_up/refused": 3},
         "call_lines": {"waiting": 3.0, "waited_seconds": 1.5, "refused/calls": 2.0},
         "requests_refused": {"shard.append/member": 6},
         "compare_shards": 12,

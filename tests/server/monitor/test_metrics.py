@@ -79,6 +79,9 @@ def test_values() -> None:
     assert value("peer_round_trip_seconds") == 0.0015
     assert value("rpc_errors_total", method="Append", reason="FENCED") == 2
     assert value("messages_refused_total", reason="stranger") == 3
+    assert value("read_bytes_total", **{"class": "tail"}) == 7
+    assert value("reads_refused_total", **{"class": "catch_up"}) == 3
+    assert value("reads_waiting", **{"class": "catch_up"}) == 0
     assert value("call_line_calls") == 3
     assert value("call_line_waited_seconds_total") == 1.5
     assert value("call_line_refused_total", reason="calls") == 2

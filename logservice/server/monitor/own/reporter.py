@@ -167,6 +167,7 @@ class StatusReporter:
             appends_delayed=parts.host.limits.delayed,
             records_retired=parts.host.retention.records,
             catch_up=parts.host.catch_up.figures(),
+            reads=parts.host.reads.figures(),
             requests_refused={
                 f"{method}/{rule}": count
                 for (method, rule), count in parts.host.requests.refused.items()

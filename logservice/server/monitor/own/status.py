@@ -147,7 +147,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     see `loop_turns`; longest_loop_turn_us: the longest since the start; loop_stalls: how many were
     longer than a tick. appends_delayed: by the limits of their logs. records_retired: gone by
     the retention of logs, by this store's word. catch_up: see
-    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. call_lines: see `CallLines.figures`.
+    `nodehost.replica.catch_up`, by field of `CatchUpBudget`. reads: see `ReadLimits.figures`.
+    call_lines: see `CallLines.figures`.
     configured: what this store's configuration says about the cluster, which counts at the first
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
     clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
@@ -187,6 +188,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     appends_delayed: int = 0
     records_retired: int = 0
     catch_up: dict[str, int] = {}
+    reads: dict[str, int] = {}
     call_lines: dict[str, float] = {}
     directory_index: int = 0
     directory_age_s: float = -1.0

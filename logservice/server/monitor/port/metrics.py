@@ -29,6 +29,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from logservice import bounds
+from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import (
@@ -102,6 +103,16 @@ _CATCH_UP: Final[Mapping[str, _Figure]] = {
     "sent_bytes": _Figure("catch_up_sent_bytes", True, "Bytes of entries sent to such members."),
     "delayed": _Figure("catch_up_delayed", True, "Messages to them that waited for their turn."),
     "waiting": _Figure("catch_up_waiting", False, "Messages to them that wait for it now."),
+}
+
+_READS: Final[Mapping[str, _Figure]] = {
+    "bytes_per_s": _Figure("read_rate_bytes_per_second", False, "Read at most for clients."),
+    "reads": _Figure("reads", True, "Reads that returned something."),
+    "bytes": _Figure("read_bytes", True, "Bytes of blocks that they returned."),
+    "delayed": _Figure("reads_delayed", True, "Reads that waited for their turn."),
+    "refused": _Figure("reads_refused", True, "Reads that got BUSY for the limits of their class."),
+    "waiting": _Figure("reads_waiting", False, "Reads that wait for their turn now."),
+    "under_way": _Figure("reads_under_way", False, "Reads that have their turn."),
 }
 
 _CALL_LINES: Final[Mapping[str, _Figure]] = {
@@ -266,6 +277,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         yield family
     yield from _of_policies(status)
     yield from _by_key(_CATCH_UP, status.catch_up)
+    yield from _reads(status.reads)
     yield from _call_lines(status.call_lines)
     refused = CounterMetricFamily(
         "logservice_messages_refused",
@@ -322,6 +334,16 @@ def _by_key(shown: Mapping[str, _Figure], figures: Mapping[str, float]) -> Itera
         kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
         family = kind(f"logservice_{figure.name}", figure.help)
         family.add_metric([], figures.get(key, 0))
+        yield family
+
+
+def _reads(figures: Mapping[str, int]) -> Iterator[Metric]:
+    """By class; see `read_limits`."""
+    for key, figure in _READS.items():
+        kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+        family = kind(f"logservice_{figure.name}", figure.help, labels=["class"])
+        for read_class in ReadClass:
+            family.add_metric([read_class], figures.get(f"{read_class}/{key}", 0))
         yield family
 
 
