@@ -23,6 +23,7 @@ from logservice_wire.errors import (
     LineageChanged,
     LogServiceError,
     Outcome,
+    ShardRestoring,
     VerbRefused,
     WrongExpectedLsn,
 )
@@ -160,11 +161,11 @@ class Copy:
         """
         found: int | None = next_lsn
         while found is not None and found < end_lsn:
-            found = await self._fill_from(source, found)
+            found = await self.fill_from(source, found)
         return found
 
-    async def _fill_from(self, source: Source, next_lsn: int) -> int | None:
-        """Until all is there, or the log goes on at another LSN."""
+    async def fill_from(self, source: Source, next_lsn: int) -> int | None:
+        """The same once: until the source has no more, or the log goes on at another LSN."""
         loop = asyncio.get_running_loop()
         batches = source.batches(next_lsn)
         reading = asyncio.ensure_future(anext(batches, None))
@@ -218,6 +219,8 @@ class Copy:
                 until_s = loop.time() + self._patience_s
             except LogServiceError as error:
                 lost = error.outcome is Outcome.UNKNOWN
-                if not (error.retryable or lost) or loop.time() > until_s:
+                # A mirror that has another range than the one that is named keeps it.
+                moved = bool(wanted) and isinstance(error, ShardRestoring)
+                if moved or not (error.retryable or lost) or loop.time() > until_s:
                     raise
                 await asyncio.sleep(backoff.next_s(error))
