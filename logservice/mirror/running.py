@@ -80,8 +80,8 @@ class Mirrors:
                 if not begun:
                     await mirror.begin()
                     begun = True
-                    lsns = f"LSNs {mirror.base_lsn} to {mirror.next_lsn - 1} are there"
-                    logger.info("%s: goes to %s; %s", name, safe_text(mirror.pair.into), lsns)
+                    into, last = safe_text(mirror.pair.into), mirror.next_lsn - 1
+                    logger.info("%s: mirrored as %s, behind LSN %d", name, into, last)
                 found = await mirror.bring()
                 if found and not complete:
                     logger.info("%s: complete up to LSN %d", name, mirror.next_lsn - 1)
