@@ -134,17 +134,9 @@ class Promotion:
             raise VerbRefused(f"{mirror.pair.into} is no mirror", why="restored")
         if not fresh and not status.position.lineage.number:
             raise VerbRefused(f"{mirror.pair.into} is no mirror", why="open")
-        next_lsn = status.restoring.next_lsn
-        for _ in range(bounds.MIRROR_PROMOTE_ATTEMPTS_MAX if fresh else 0):
-            try:
-                await mirror.copy.finish(
-                    end_lsn=next_lsn,
-                    next_timestamp=0 if timestamps_above is None else timestamps_above + 1,
-                )
-                break
-            except ShardRestoring as error:
-                # Somebody still mirrors.
-                next_lsn = error.number("next")
+        if fresh:
+            stamp = 0 if timestamps_above is None else timestamps_above + 1
+            await self._open_at(status.restoring.next_lsn, stamp)
         found = await mirror.find_copy()
         return self._promoted(found, fresh, source_end_lsn)
 
@@ -207,6 +199,15 @@ class Promotion:
                 # Another process has let something go in the mirror.
                 continue
         raise VerbRefused("the mirror is truncated all the time", why="truncated")
+
+    async def _open_at(self, next_lsn: int, stamp: int) -> None:
+        """By force."""
+        for _ in range(bounds.MIRROR_PROMOTE_ATTEMPTS_MAX):
+            try:
+                return await self._mirror.copy.finish(end_lsn=next_lsn, next_timestamp=stamp)
+            except ShardRestoring as error:
+                next_lsn = error.number("next")
+        raise VerbRefused("somebody still mirrors: end that process first", why="mirrored")
 
     async def _source_end(self) -> int | None:
         """If anybody there says it."""

@@ -28,7 +28,7 @@ from logservice_wire.errors import (
 
 from logservice import bounds
 from logservice.archive.cluster_section import ClusterSection
-from logservice.mirror import promoting
+from logservice.mirror import mirroring, promoting
 from logservice.mirror.lag import Lag, Metrics
 from logservice.mirror.mirroring import STEPS, Mirror, MirrorEnded, Pair
 from logservice.mirror.promoting import Promotion
@@ -420,6 +420,56 @@ async def test_a_forced_promote_of_what_is_no_mirror(two: Two) -> None:
     with pytest.raises(VerbRefused, match="no mirror"):
         await two.promotion(two.mirror(log)).forced(None)
     assert (await two.target.shard(made).status()).position.lineage.number == 0
+
+
+async def test_a_promote_that_is_disturbed_gives_up(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MIRROR_PROMOTE_ATTEMPTS_MAX: another process brings, or lets go, all the time."""
+    log = await two.log()
+    await complete(two.mirror(log))
+    asked = 0
+
+    async def finish_restore(self: Shard, lineage: bytes, **wanted: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise ShardRestoring(next=wanted["end_lsn"], base=11, end=0)
+
+    monkeypatch.setattr(bounds, "MIRROR_PROMOTE_ATTEMPTS_MAX", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Shard, "finish_restore", finish_restore)
+        with pytest.raises(VerbRefused, match="still mirrors"):
+            await two.promotion(two.mirror(log)).forced(None)
+        assert asked == 3
+        with pytest.raises(VerbRefused, match="truncated all the time"):
+            await two.promotion(two.mirror(log)).planned()
+        assert asked == 6
+    assert (await two.promotion(two.mirror(log)).planned()).fresh
+
+
+async def test_a_target_without_room_is_waited_for(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt ends, and the next one goes on where the copy is; nothing was let go there."""
+    monkeypatch.setattr(mirroring, "_PATIENCE_S", 0.0)
+    log = await two.log()
+    mirror = two.mirror(log)
+    await mirror.begin()
+    real, full = Shard.restore_blocks, True
+
+    async def restore_blocks(self: Shard, request: Any, **more: Any) -> int:
+        if full:
+            raise DiskFull(room_bytes=0)
+        return await real(self, request, **more)
+
+    monkeypatch.setattr(Shard, "restore_blocks", restore_blocks)
+    with pytest.raises(DiskFull):
+        await mirror.bring()
+    assert await log.truncate(100) == 10, "the hold stands where the copy goes on"
+    assert mirror.lag.lsns == 220
+    full = False
+    copy = await complete(mirror)
+    assert await told(copy, 11) == await told(log, 11)
 
 
 # --- the process ----------------------------------------------------------------------------------
