@@ -168,10 +168,13 @@ class Mirror:
 
     async def wait(self) -> None:
         """Until the source has more, or is to be looked at."""
-        until_s = self._now_s() + bounds.MIRROR_LOOK_S
+        # A hold that is still to be moved does not wait for the next look.
+        behind = self._held_lsn < max(self.base_lsn, self.next_lsn)
+        limit_s = bounds.MIRROR_HOLD_S if behind else bounds.MIRROR_LOOK_S
+        until_s = self._now_s() + limit_s
         try:
             async with (
-                asyncio.timeout(bounds.MIRROR_LOOK_S),
+                asyncio.timeout(limit_s),
                 aclosing(self.source.follow(self.next_lsn, until_lsn=self.next_lsn)) as more,
             ):
                 async for _ in more:
