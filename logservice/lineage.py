@@ -12,7 +12,8 @@ this, on disk or on the wire.
 
 A fork is an entry of the log (`rsm.commands.BeginLineage`), so a restart, a replica that catches up
 and an aligned snapshot see it where it happened. A log that is restored from an archive is another
-lineage of its source, too, from its first entry on (`rsm.restoring`). A caller names the lineage
+lineage of its source, too, from its first entry on (`rsm.restoring`). Of a mirror nobody knows the
+fork LSN until it is promoted: until then it is the one below its base. A caller names the lineage
 that he believes in; a log of another one refuses him.
 
 INV-LINEAGE-1: a log's lineage changes only by an entry that names the present one as its parent,

@@ -155,9 +155,9 @@ class ShardDeleted(LogServiceError):
 
 
 class ShardRestoring(LogServiceError):
-    """The log is being restored, and serves nothing until that is complete and verified; metadata:
-    next (the LSN that comes next), end (behind the last one). A mirror, whose end is open, is read
-    and not changed; metadata: next, end (0), base (its first LSN).
+    """The log is being restored, and serves nothing until that is complete and verified; or it is a
+    mirror of another one, which is read and not changed; metadata: next (the LSN that comes next),
+    end (behind the last one; 0 for a mirror), base (of a mirror: its first LSN).
     """
 
     reason = Reason.SHARD_RESTORING

@@ -11,8 +11,8 @@ whose earlier attempt had no known outcome. A refused block keeps its LSNs, beca
 already lie behind it in the log; they become a rejected range, which readers see as a typed gap. So
 does a repetition: its records are at their original LSNs.
 
-A log that is being restored takes the blocks of the restore and no other (`rsm.restoring`). So does
-a mirror.
+A log that is being restored, or is a mirror, takes the blocks of the restore and no other
+(`rsm.restoring`).
 
 An entry says when its blocks were appended, as its leader stamped it (`logservice.envelope`). An
 entry whose time does not grow (INV-TIME-1 of `rsm.state`) is refused as a whole, like one that does

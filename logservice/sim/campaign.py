@@ -120,6 +120,9 @@ FEW_DRIVES = (2, 3, 4)
 RESTORES_SHARE = 0.2
 """Of worlds of version 2 without a rogue those in which a log is restored."""
 
+MIRRORS_SHARE = 0.5
+"""Of the worlds with a restore those in which it is a mirror."""
+
 RETENTION_SHARE = 0.25
 """Of worlds of version 2 those whose logs have a retention. They have no rogue and no upgrade, and
 nobody administers them, so that the policy is one for the whole world."""
@@ -150,6 +153,7 @@ def world_of(
     elif random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE:
         config = make_rogue(config)
     config.restores = highest > versions.FIRST and not config.rogue and _may_restore(seed)
+    config.mirrors = config.restores and _may_mirror(seed)
     config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
     if highest > versions.FIRST and not config.rogue:
         _limit_drives(config)
@@ -194,6 +198,10 @@ def _limit_drives(config: SimConfig) -> None:
 
 def _may_restore(seed: int) -> bool:
     return random.Random(f"restores/{seed}").random() < RESTORES_SHARE
+
+
+def _may_mirror(seed: int) -> bool:
+    return random.Random(f"mirrors/{seed}").random() < MIRRORS_SHARE
 
 
 def _may_stand(seed: int) -> bool:

@@ -109,6 +109,9 @@ class SimConfig:
     restores: bool = False
     """There is one more log, which is restored; see `clients.restorer`."""
 
+    mirrors: bool = False
+    """It is a mirror, with an open end; see `clients.mirrorer`."""
+
     retention: tuple[int, int, int] = (0, 0, 0)
     """What the policy of all logs keeps: seconds, bytes, records; 0: everything."""
 

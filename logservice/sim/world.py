@@ -40,6 +40,7 @@ from logservice.sim.clients.administrator import Administrator
 from logservice.sim.clients.client import Client, ShardHistory, runs_of, times_of
 from logservice.sim.clients.holder import GONE_S, Holder
 from logservice.sim.clients.loud import Loud
+from logservice.sim.clients.mirrorer import Mirrorer
 from logservice.sim.clients.neighbour import Neighbour
 from logservice.sim.clients.policy_setter import PolicySetter
 from logservice.sim.clients.replayer import Replayer
@@ -152,7 +153,9 @@ class World:
         self._watch = Watch(self.rogue) if self.rogue is not None else None
         self._policies = PolicySetter(self) if any(config.retention) else None
         self._restorer = (
-            Restorer(self, RESTORER, ShardId(config.shards + 1), ShardHistory())
+            (Mirrorer if config.mirrors else Restorer)(
+                self, RESTORER, ShardId(config.shards + 1), ShardHistory()
+            )
             if config.restores
             else None
         )

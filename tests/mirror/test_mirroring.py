@@ -199,6 +199,7 @@ async def test_two_mirrors_at_once_do_no_harm(two: Two, monkeypatch: pytest.Monk
 async def test_inv_mirror_4_what_was_truncated_before_ends_it(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """INV-MIRROR-4."""
     log = await two.log()
     mirror = two.mirror(log)
     await complete(mirror)
@@ -243,6 +244,7 @@ async def test_a_hold_that_somebody_released_is_set_again(two: Two) -> None:
 
 
 async def test_inv_mirror_6_another_log_or_history_is_no_source(two: Two) -> None:
+    """INV-MIRROR-6; `make recovery` plays a source that is continued by force."""
     log = await two.log()
     mirror = two.mirror(log)
     await complete(mirror)
@@ -337,6 +339,7 @@ async def test_a_planned_promote_goes_on_at_the_next_lsn(
 
 @pytest.mark.parametrize("step", promoting.STEPS)
 async def test_a_killed_promote_is_said_again(two: Two, step: str) -> None:
+    """INV-MIRROR-5: at the end of a source that is closed, whoever was killed when."""
     log = await two.log()
     await complete(two.mirror(log))
     await log.append(b"not mirrored yet")

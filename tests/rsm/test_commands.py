@@ -166,7 +166,7 @@ def test_an_identity_of_the_largest_size_passes_and_one_byte_more_does_not() -> 
         encode(ReleaseHold(APP._replace(identity="i" * (IDENTITY_BYTES_MAX + 1)), False, "n"))
 
 
-def test_only_grant_and_release_decide_the_writer() -> None:
+def test_grant_release_and_the_end_of_a_restore_decide_the_writer() -> None:
     deciding = [type(command) for command, data in GOLDEN if decides_writer(bytes.fromhex(data))]
-    assert deciding == [AcquireWriter, ReleaseWriter]
+    assert deciding == [AcquireWriter, ReleaseWriter, EndRestore]
     assert not decides_writer(b"")

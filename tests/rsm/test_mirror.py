@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from logservice_wire.errors import LogServiceError, Reason
 
 from logservice.bounds import LINEAGE_EPOCH_BITS, RESTORED_LSN_MAX
@@ -154,10 +156,10 @@ def test_a_mirror_without_lsns_opens_as_well(base: int) -> None:
 
 def test_timestamps_go_on_above_all_that_is_known(log: ShardDriver) -> None:
     copy = encode_state(log.rsm.state)
-    for given, then in ((0, TIMESTAMP_MAX), (7, 1000), (5_000, 5_000)):
+    for named, then in ((0, TIMESTAMP_MAX), (7, 1000), (5_000, 5_000)):
         log.rsm.recover_from_snapshot(copy)
         driver = ShardDriver(log.rsm)
-        driver.command(promote(11, 21, given))
+        driver.command(promote(11, 21, named))
         assert driver.rsm.state.next_timestamp == then
 
 
@@ -377,3 +379,52 @@ def test_only_a_log_in_which_nothing_happened_becomes_a_mirror() -> None:
     assert other.command(mirror()) == Applied(lsn=1, value=3, duplicate=True)
     assert refused(other.command(mirror(lineage=b"9" * 16)))[0] == "VERB_REFUSED"
     assert NO_LINEAGE not in (OWN, PARENT)
+
+
+small = st.integers(0, 6)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    base=st.sampled_from([1, 2, 4, 9]),
+    steps=st.lists(
+        st.tuples(st.sampled_from("bbbbgtthrcp"), small, st.integers(-2, 3)), max_size=40
+    ),
+)
+def test_whatever_comes_a_mirror_is_one_that_a_snapshot_can_say(
+    base: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Blocks, gaps, truncations, holds, a close, a promote, many of them wrong; every state on the
+    way keeps the invariants, and another replica that begins at its snapshot comes to the same one.
+    """
+    log = ShardDriver()
+    log.command(mirror(base_lsn=Lsn(base)))
+    bring(log, *[item(1, lsn, gap=1) for lsn in range(1, base)])
+    for what, size, off in steps:
+        state = log.rsm.state
+        next_lsn, count = int(state.next_lsn), size % 4 + 1
+        twin = ShardDriver(LogRsm())
+        twin.rsm.recover_from_snapshot(encode_state(state))
+        if what in "bg":
+            wrong = off if off == 3 else 0
+            entry = log.block_entry(item(count, next_lsn + wrong, gap=size % 4 * (what == "g")))
+        else:
+            low = int(state.truncated_lsn) + off + size
+            command: commands.Command = {
+                "t": cut(max(low, 1)),
+                "h": commands.SetHoldFor(APP, False, Lsn(max(low, 1)), 60, f"h{size % 2}"),
+                "r": commands.ReleaseHold(APP, False, f"h{size % 2}"),
+                "c": commands.Close(APP) if size == 6 else commands.Connect(),
+                "p": promote(min(max(low + 1, 1), next_lsn), next_lsn),
+            }[what]
+            entry = log.command_entry(command)
+        assert log.apply(entry) == [outcome for _, outcome in twin.rsm.update(entry)]
+        assert encode_state(twin.rsm.state) == encode_state(decode_state(encode_state(state)))
+        assert state.truncated_lsn <= state.requested_lsn < state.next_lsn
+        assert all(hold.lsn > state.truncated_lsn for hold in state.holds.values())
+        assert all(gap.next_lsn > state.truncated_lsn + 1 for gap in state.rejected)
+        if state.restoring is not None:
+            assert state.restoring.base_lsn == state.truncated_lsn + 1
+            assert (state.lineage.fork_lsn, state.writer_epoch) == (base - 1, FLOOR + 1)
+        else:
+            assert state.lineage.fork_lsn >= state.truncated_lsn

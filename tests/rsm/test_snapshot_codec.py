@@ -21,6 +21,7 @@ from logservice.rsm.commands import (
     SetHold,
     SetHoldFor,
     Truncate,
+    TruncateMirror,
 )
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import Session, SessionTable
@@ -29,6 +30,7 @@ from logservice.rsm.state import Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
 from tests.owners import APP, CLAIM, NONCE
 from tests.rsm.shard_driver import ShardDriver, landed
+from tests.rsm.test_restoring import OWN, begin, bring, item
 
 PREFIX = struct.Struct("<IHHI")
 
@@ -61,7 +63,17 @@ def shard_with_revisions() -> ShardDriver:
     return shard
 
 
-MAKERS = pytest.mark.parametrize("make", [busy_shard, shard_with_revisions])
+def mirrored_shard() -> ShardDriver:
+    """A mirror that is held and truncated."""
+    shard = ShardDriver()
+    shard.value(begin(end_lsn=Lsn(0), digest=bytes(32)))
+    bring(shard, item(10, 1, gap=1), item(4, 11), item(3, 15, gap=2), item(3, 18))
+    shard.value(SetHoldFor(APP, False, Lsn(14), 60, "reader"))
+    shard.value(TruncateMirror(APP, OWN, Lsn(18)))
+    return shard
+
+
+MAKERS = pytest.mark.parametrize("make", [busy_shard, shard_with_revisions, mirrored_shard])
 
 
 def restored(data: bytes) -> LogRsm:

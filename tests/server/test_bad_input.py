@@ -272,6 +272,76 @@ async def test_truncate_beyond_the_tail(shard: Shard) -> None:
     await shard.refused(shard.truncate(0), Reason.INVALID_ARGUMENT)
 
 
+# --- mirrors -------------------------------------------------------------------------------------
+
+
+def begins(shard_id: int, **more: Any) -> log_pb2.BeginRestoreRequest:
+    lineage = log_pb2.Lineage(number=1, id=b"l" * 16)
+    given = {"base_lsn": 1, "writer_epoch": 1, "next_timestamp": 1, "mirror": True}
+    return log_pb2.BeginRestoreRequest(shard_id=shard_id, lineage=lineage, **{**given, **more})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"end_lsn": 2}, "mirror"),
+        ({"digest": bytes(32)}, "mirror"),
+        ({"end_lsn": 2, "digest": b"d" * 32}, "mirror"),
+        ({"mirror": False}, "restore"),
+        ({"mirror": False, "digest": b"d" * 32}, "restore"),
+        ({"mirror": False, "digest": bytes(32)}, "restore"),
+        ({"writer_epoch": 0}, "restore"),
+        ({"base_lsn": 0}, "restore"),
+        ({"base_lsn": 2**48}, "restore"),
+        ({"base_lsn": 2**64 - 1}, "restore"),
+    ],
+    ids=str,
+)
+async def test_a_begin_that_is_none_of_a_mirror(
+    shard: Shard, wrong: dict[str, Any], field: str
+) -> None:
+    error = await shard.refused(
+        shard.log.BeginRestore(begins(shard.shard_id, **wrong)), Reason.INVALID_ARGUMENT
+    )
+    assert error.metadata["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({}, Reason.INVALID_ARGUMENT),
+        ({"base_lsn": 1}, Reason.INVALID_ARGUMENT),
+        ({"next_timestamp": 5}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 2, "next_timestamp": 2**63}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 2, "digest": b"d" * 31, "base_lsn": 1}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 2, "digest": b"d" * 33, "base_lsn": 1}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 2, "digest": b"d" * 32}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 3}, Reason.SHARD_RESTORING),
+        ({"end_lsn": 2**64 - 1}, Reason.SHARD_RESTORING),
+        ({"end_lsn": 2, "base_lsn": 2}, Reason.SHARD_RESTORING),
+        ({"end_lsn": 2, "base_lsn": 1, "digest": b"d" * 32}, Reason.CORRUPT_BLOCK),
+    ],
+    ids=str,
+)
+async def test_a_promote_that_opens_nothing(
+    shard: Shard, wrong: dict[str, Any], reason: Reason
+) -> None:
+    """Nor does a truncation of what the mirror does not have do anything."""
+    own: dict[str, Any] = {"shard_id": shard.shard_id, "lineage": b"l" * 16}
+    await shard.log.BeginRestore(begins(shard.shard_id))
+    one = log_pb2.RestoredBlock(block=block())
+    await shard.log.RestoreBlocks(log_pb2.RestoreBlocksRequest(**own, first_lsn=1, blocks=[one]))
+    await shard.refused(
+        shard.log.FinishRestore(log_pb2.FinishRestoreRequest(**own, **wrong)), reason
+    )
+    for lsn in (2, 2**64 - 1):
+        request = log_pb2.RestoreBlocksRequest(**own, truncated_lsn=lsn)
+        await shard.refused(shard.log.RestoreBlocks(request), Reason.BEYOND_TAIL)
+    status = await shard.log.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=shard.shard_id))
+    assert (status.restoring.mirror, status.restoring.next_lsn) == (True, 2)
+    assert (await shard.read(1)).next_lsn == 2
+
+
 # --- writer epochs -------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ could end has ended when the world is over (`unfinished`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,7 +37,7 @@ from logservice.sim.clients.client import READ_TIMEOUT_S, Client
 RESTORER: Final = 900
 """Its number among the clients."""
 
-_LINEAGE: Final = b"the restored one"
+LINEAGE: Final = b"the restored one"
 _WORKERS: Final = 2
 _RIGHT_SHARE: Final = 0.75
 """Of the worlds with a restore those in which what is brought is what was promised."""
@@ -68,6 +69,18 @@ class Source:
         if lsn < self.base:
             return Piece(lsn, self.base - lsn, b"", 1, self.pieces[0].time_us)
         return next(one for one in self.pieces if one.lsn == lsn)
+
+    def digest_of(self, base: int, end: int) -> bytes:
+        """Of a range of LSNs."""
+        digester = Digester(base, end)
+        for one in self.pieces:
+            if one.lsn + one.count <= base or digester.done:
+                continue
+            if one.gap:
+                digester.add_gap(one.lsn, one.count, one.gap)
+            else:
+                digester.add_block(one.lsn, Block.parse(one.block))
+        return digester.digest()
 
 
 class Restorer(Client):
@@ -118,13 +131,7 @@ class Restorer(Client):
             pieces.append(Piece(lsn, count, block, gap, (100 + number // 3) if timed else 0))
             lsn += count
         source = Source(base, lsn, pieces)
-        digester = Digester(base, lsn)
-        for one in pieces:
-            if one.gap:
-                digester.add_gap(one.lsn, one.count, one.gap)
-            else:
-                digester.add_block(one.lsn, Block.parse(one.block))
-        source.digest = digester.digest()
+        source.digest = source.digest_of(base, lsn)
         return source
 
     # --- restoring --------------------------------------------------------------------------------
@@ -163,7 +170,7 @@ class Restorer(Client):
             lambda by: commands.BeginRestore(
                 by,
                 1,
-                _LINEAGE,
+                LINEAGE,
                 NO_LINEAGE,
                 Lsn(source.base),
                 Lsn(source.end),
@@ -173,11 +180,16 @@ class Restorer(Client):
             )
         )
 
+    @property
+    def reach(self) -> int:
+        """The LSN behind what there is to bring."""
+        return self.source.end
+
     async def _bring(self, lsn: int) -> None:
         """Up to five pieces in a row."""
         requests = []
         for _ in range(self.chance.randint(1, 5)):
-            if lsn >= self.source.end:
+            if lsn >= self.reach:
                 break
             piece = self.source.at(lsn)
             requests.append(self._brings(piece))
@@ -195,16 +207,17 @@ class Restorer(Client):
         await self.ask(work, READ_TIMEOUT_S)
         self.counts["restored pieces"] += len(requests)
 
-    def _brings(self, piece: Piece) -> AppendRequest:
+    def _brings(self, piece: Piece, at: int = 0) -> AppendRequest:
+        """`at`: for who brings it as if it were at that LSN."""
         block = piece.block
         if piece is self._spoiled and not self.right:
             block = encode_block([b"spoiled", *[b""] * (piece.count - 1)], piece.lsn)
-        claim = Author(self.identity, StoreId(self.name)).claim(_LINEAGE)
+        claim = Author(self.identity, StoreId(self.name)).claim(LINEAGE)
         return AppendRequest(
             NO_SESSION,
             piece.gap,
             0,
-            Lsn(piece.lsn),
+            Lsn(at or piece.lsn),
             piece.count,
             block,
             claim,
@@ -217,24 +230,15 @@ class Restorer(Client):
         source = self.source
 
         async def work(host: NodeHost) -> Applied:
-            digester = Digester(source.base, source.end)
-            while not digester.done:
-                found = await host.read_log(
-                    self.shard, Lsn(digester.next_lsn), _READ_BYTES, restoring=True
-                )
-                for run in found.runs:
-                    if run.gap is not None:
-                        reason = {"FENCED": 1, "WRONG_EXPECTED_LSN": 2, "SEQUENCE_GAP": 3}
-                        digester.add_gap(run.first_lsn, run.record_count, reason[run.gap.value])
-                    else:
-                        digester.add_block(run.first_lsn, Block.parse(run.block))
-                if not found.runs:
-                    raise NotReady("this replica does not have all of it yet")
-            by = Author(self.identity, host.identity.store_id)
             base, end = Lsn(source.base), Lsn(source.end)
-            command = commands.EndRestore(by, _LINEAGE, digester.digest(), base, end)
+            digest = await self.digest_here(host, base, end)
+            by = Author(self.identity, host.identity.store_id)
+            command = commands.EndRestore(by, LINEAGE, digest, base, end)
             return await host.propose(self.shard, commands.encode(command), READ_TIMEOUT_S)
 
+        await self._try_to_end(work)
+
+    async def _try_to_end(self, work: Callable[[NodeHost], Awaitable[Applied]]) -> None:
         try:
             await self.ask(work, READ_TIMEOUT_S)
         except LogServiceError as error:
@@ -245,11 +249,39 @@ class Restorer(Client):
                 await self.pause(5.0)
             raise
 
+    async def digest_here(self, host: NodeHost, base: Lsn, end: Lsn) -> bytes:
+        """Of what the store's own log has."""
+        digester = Digester(base, end)
+        while not digester.done:
+            found = await host.read_log(
+                self.shard, Lsn(digester.next_lsn), _READ_BYTES, restoring=True
+            )
+            for run in found.runs:
+                if run.gap is not None:
+                    reason = {"FENCED": 1, "WRONG_EXPECTED_LSN": 2, "SEQUENCE_GAP": 3}
+                    digester.add_gap(run.first_lsn, run.record_count, reason[run.gap.value])
+                else:
+                    digester.add_block(run.first_lsn, Block.parse(run.block))
+            if not found.runs:
+                raise NotReady("this replica does not have all of it yet")
+        return digester.digest()
+
     async def _compare(self) -> None:
         """The log is open: it is the source, and goes on."""
         source = self.source
-        lsn = source.base
-        while lsn < source.end:
+        await self.compare_range(source.base, source.end)
+        if not self.right:
+            self.wrong("a log opened with what was not promised")
+        status = await self._status()
+        if status.first_lsn != source.base or status.writer_epoch >> 32 != 1:
+            self.wrong(f"it is open as {status}")
+        self.counts["logs restored"] += 1
+        self.open = True
+
+    async def compare_range(self, lsn: int, end: int) -> None:
+        """What is read is what the source had."""
+        source = self.source
+        while lsn < end:
             position = Lsn(lsn)
 
             async def work(host: NodeHost, position: Lsn = position) -> object:
@@ -258,7 +290,7 @@ class Restorer(Client):
 
             found: object = await self.ask(work, READ_TIMEOUT_S)
             for run in found.runs:  # type: ignore[attr-defined]
-                if run.first_lsn >= source.end:
+                if run.first_lsn >= end:
                     break
                 piece = source.at(run.first_lsn)
                 if run.record_count != piece.count or bytes(run.block) != piece.block:
@@ -266,13 +298,6 @@ class Restorer(Client):
                 if piece.time_us and run.append_time_us != piece.time_us:
                     self.wrong(f"LSN {run.first_lsn} has time {run.append_time_us}: {piece}")
             lsn = int(found.next_lsn)  # type: ignore[attr-defined]
-        if not self.right:
-            self.wrong("a log opened with what was not promised")
-        status = await self._status()
-        if status.first_lsn != source.base or status.writer_epoch >> 32 != 1:
-            self.wrong(f"it is open as {status}")
-        self.counts["logs restored"] += 1
-        self.open = True
 
     # --- everybody else ---------------------------------------------------------------------------
 
@@ -314,7 +339,7 @@ class Restorer(Client):
         if (await self._status()).next_lsn < self.source.end - 20:
             source = self.source
             base, end = Lsn(source.base), Lsn(source.end)
-            await self._asks(lambda by: commands.EndRestore(by, _LINEAGE, source.digest, base, end))
+            await self._asks(lambda by: commands.EndRestore(by, LINEAGE, source.digest, base, end))
 
     async def _status(self) -> LogStatus:
         async def work(host: NodeHost) -> object:
