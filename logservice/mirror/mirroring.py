@@ -76,11 +76,15 @@ class Mirror:
         pair: Pair,
         *,
         hold: str,
+        keeps_hold: bool = True,
         pace: Pace | None = None,
         reached: Callable[[str], None] = lambda _: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`pace`: shared by the mirrors of a process. `reached`: tests end the process there."""
+        """`keeps_hold`: else a hold that stands is left to whoever set it, who may be another
+        identity. `pace`: shared by the mirrors of a process. `reached`: tests end the process
+        there.
+        """
         self.pair = pair
         self.lag = Lag(now_s)
         self.source: Shard
@@ -89,6 +93,7 @@ class Mirror:
         self.next_lsn = 0
         self._clients = source, target
         self._hold = hold
+        self._keeps_hold = keeps_hold
         self._pace = pace or Pace()
         self._reached = reached
         self._now_s = now_s
@@ -128,7 +133,8 @@ class Mirror:
         self.base_lsn, self.next_lsn = begun.restoring.base_lsn, begun.restoring.next_lsn
         self._let_go_lsn = self.base_lsn - 1
         await self._compare(status)
-        await self._hold_from(max(self.base_lsn, self.next_lsn))
+        if self._keeps_hold or not self._held(await self._source_status()):
+            await self._hold_from(max(self.base_lsn, self.next_lsn))
         if self.next_lsn < self.base_lsn:
             self._first_time_us = await self._time_of(self.base_lsn)
 
@@ -145,7 +151,7 @@ class Mirror:
         if status.position.first_lsn > max(self.base_lsn, self.next_lsn):
             await self._overtaken(status.position.first_lsn)
         behind = self.next_lsn < max(end_lsn, self.base_lsn)
-        held = any(hold.name == self._hold for hold in status.holds)
+        held = self._held(status)
         if not (behind and held) and not (await self.copy.status()).HasField("restoring"):
             # Whoever promotes releases the hold afterwards: it is not set again.
             raise _ended("promoted", f"{self.pair.into} was promoted")
@@ -169,7 +175,7 @@ class Mirror:
     async def wait(self) -> None:
         """Until the source has more, or is to be looked at."""
         # A hold that is still to be moved does not wait for the next look.
-        behind = self._held_lsn < max(self.base_lsn, self.next_lsn)
+        behind = self._keeps_hold and self._held_lsn < max(self.base_lsn, self.next_lsn)
         limit_s = bounds.MIRROR_HOLD_S if behind else bounds.MIRROR_LOOK_S
         until_s = self._now_s() + limit_s
         try:
@@ -197,9 +203,9 @@ class Mirror:
             )
         return there.digest
 
-    async def release(self) -> None:
-        """Give up the source's records."""
-        await self.source.release_hold(self._hold)
+    async def release(self, *, override: bool = False) -> None:
+        """Give up the source's records. `override`: as an administrator, whoever set the hold."""
+        await self.source.release_hold(self._hold, override=override)
 
     async def release_if_moved(self) -> None:
         """The same, if the source ends where the mirror was opened: it has nothing more to give."""
@@ -223,6 +229,9 @@ class Mirror:
         return await copy.status()
 
     # --- steps ------------------------------------------------------------------------------------
+
+    def _held(self, source: log_pb2.GetShardStatusResponse) -> bool:
+        return any(hold.name == self._hold for hold in source.holds)
 
     async def _source_status(self) -> log_pb2.GetShardStatusResponse:
         try:
@@ -360,7 +369,7 @@ class Mirror:
     async def _move_hold(self, *, force: bool) -> None:
         """INV-MIRROR-3. Not for each block: a move is an entry of the source's log."""
         wanted_lsn = max(self.base_lsn, self.next_lsn)
-        due = self._now_s() - self._held_s >= bounds.MIRROR_HOLD_S
+        due = self._keeps_hold and self._now_s() - self._held_s >= bounds.MIRROR_HOLD_S
         if force or (due and wanted_lsn > self._held_lsn):
             await self._hold_from(wanted_lsn)
             self._reached("hold-moved")

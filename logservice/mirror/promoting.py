@@ -117,7 +117,8 @@ class Promotion:
             self._reached("all-taken")
             await self._open(closed.end_lsn)
             self._reached("open")
-        await mirror.release()
+        # Who closes a log is an administrator of it.
+        await mirror.release(override=True)
         self._reached("released")
         found = await mirror.find_copy()
         return self._promoted(found, fresh, (await mirror.source.status()).end_lsn)

@@ -19,6 +19,7 @@ from logservice_wire.errors import (
     Fenced,
     InvalidArgument,
     NotReady,
+    PermissionDenied,
     ShardClosed,
     ShardNotFound,
     ShardRestoring,
@@ -354,6 +355,24 @@ async def test_a_killed_promote_is_said_again(two: Two, step: str) -> None:
     assert await hold_of(log) is None
 
 
+async def test_another_identity_promotes_what_a_process_mirrors(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hold is the process's: it is not touched before the end, and an administrator may."""
+    log = await two.log()
+    await complete(two.mirror(log))
+    monkeypatch.setattr(two.first, "caller", "logservice://d/c/client/operator")
+    with pytest.raises(PermissionDenied):
+        await two.mirror(log).begin()
+    await log.append([b"behind"] * 3)
+    mirror = two.mirror(log, keeps_hold=False)
+    before = await hold_of(log)
+    assert await two.promotion(mirror).check() is None
+    assert await hold_of(log) == before
+    assert (await two.promotion(mirror).planned()).end_lsn == 224
+    assert await hold_of(log) is None
+
+
 async def test_what_would_fail_is_said_before_the_source_is_closed(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,7 +491,8 @@ async def test_a_target_without_room_is_waited_for(
     assert await log.truncate(100) == 10, "the hold stands where the copy goes on"
     assert mirror.lag.lsns == 220
     full = False
-    copy = await complete(mirror)
+    monkeypatch.undo()
+    copy = await complete(two.mirror(log))
     assert await told(copy, 11) == await told(log, 11)
 
 

@@ -141,7 +141,7 @@ def promote(
     async def main() -> dict[str, object]:
         async with _both(settings) as (source, target):
             pair = pair_of(settings, log)
-            one = Mirror(source, target, pair, hold=settings.mirror.hold)
+            one = Mirror(source, target, pair, hold=settings.mirror.hold, keeps_hold=False)
             promotion = Promotion(one, target, say=lambda line: say(line, err=True))
             if check:
                 done = await promotion.check() is not None
