@@ -94,7 +94,7 @@ class Promotion:
                 return status
             raise
         self._reached("complete")
-        await self._digest()
+        await self._digest(compare=True)
         self._reached("compared")
         self._say(f"complete up to LSN {mirror.next_lsn - 1}, and the same as its source")
         return None
@@ -162,20 +162,24 @@ class Promotion:
             lag = self._mirror.lag
             self._say(f"up to LSN {lag.next_lsn - 1} of {lag.end_lsn - 1}")
 
-    async def _digest(self) -> tuple[int, bytes]:
-        """The mirror's first LSN and its digest from there on, which is the source's as far as that
-        goes. Raises MirrorEnded when they differ.
+    async def _digest(self, *, compare: bool) -> tuple[int, bytes]:
+        """The mirror's first LSN and the digest from there on, as the source says it, as far as
+        that goes. Raises MirrorEnded when they differ; unless it is to `compare`, the source alone
+        is asked where it has all, and the mirror's opening tells.
         """
         mirror = self._mirror
         for _ in range(bounds.MIRROR_PROMOTE_ATTEMPTS_MAX):
             base_lsn = (await mirror.copy.status()).restoring.base_lsn
             first_lsn = max(base_lsn, (await mirror.source.status()).position.first_lsn)
             try:
-                if first_lsn == base_lsn < mirror.next_lsn:
-                    return base_lsn, await mirror.compared(base_lsn, mirror.next_lsn)
+                if first_lsn == base_lsn < mirror.next_lsn and not compare:
+                    found = await mirror.source.digest(
+                        base_lsn, mirror.next_lsn, patience=bounds.RESTORE_PATIENCE_S
+                    )
+                    return base_lsn, found.digest
                 if first_lsn < mirror.next_lsn:
                     await mirror.compared(first_lsn, mirror.next_lsn)
-                if base_lsn == mirror.next_lsn:
+                if compare or base_lsn == mirror.next_lsn:
                     return 0, b""
                 own = await mirror.copy.shard.digest(
                     base_lsn, mirror.next_lsn, patience=bounds.RESTORE_PATIENCE_S
@@ -190,7 +194,7 @@ class Promotion:
         assert mirror.next_lsn == end_lsn, (mirror.next_lsn, end_lsn)
         stamp = timestamps_after((await mirror.source.status()).next_timestamp)
         for _ in range(bounds.MIRROR_PROMOTE_ATTEMPTS_MAX):
-            base_lsn, digest = await self._digest()
+            base_lsn, digest = await self._digest(compare=False)
             self._reached("digested")
             try:
                 return await mirror.copy.finish(

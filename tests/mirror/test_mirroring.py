@@ -307,6 +307,37 @@ async def test_from_an_lsn(two: Two) -> None:
     assert await told(copy, 100) == await told(log, 100)
 
 
+async def test_the_hold_moves_while_it_catches_up(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MIRROR_PASS_S: a source with much to mirror gets space back before all of it is there."""
+    monkeypatch.setattr(bounds, "MIRROR_PASS_S", 0.0)
+    monkeypatch.setattr(bounds, "MIRROR_HOLD_S", 0.0)
+    monkeypatch.setattr(bounds, "RESTORE_CALL_ITEMS_MAX", 2)
+    log = await two.log()
+    mirror = two.mirror(log)
+    await mirror.begin()
+    seen = []
+    while not await mirror.bring():
+        seen.append((await hold_of(log), max(11, mirror.next_lsn)))
+    assert len(seen) > 3
+    assert all(held == there for held, there in seen)
+
+
+async def test_a_log_without_append_times_is_not_mirrored(two: Two) -> None:
+    """Of cluster version 1: between its records and later ones there is no order of times."""
+    async with Served(1, cluster_version=1) as old, LogClient([old.stores[0].address]) as client:
+        source: Any = NamedLogs(old, client)
+        shard = int(await old.new_shard())
+        source.names["old"] = shard
+        await client.shard(shard).append(b"x")
+        target: Any = two.target
+        mirror = Mirror(source, target, Pair("old", "new"), hold="mirror")
+        with pytest.raises(InvalidArgument, match=r"LSN 1 has no append time.*from_lsn = 2"):
+            await mirror.begin()
+        assert "new" not in two.target.names
+
+
 # --- promoting ------------------------------------------------------------------------------------
 
 
@@ -398,16 +429,18 @@ async def test_a_mirror_that_differs_is_not_opened(
     copy = await complete(mirror)
     other = await two.log()
     await other.append([b"z"] * 5)
-    wrong = (await other.digest(11, 221)).digest
+    wrong = await other.digest(11, 222)
 
-    async def compared(from_lsn: int, to_lsn: int) -> bytes:
-        return wrong
+    def reached(name: str) -> None:
+        if name == "closed":
 
-    monkeypatch.setattr(mirror, "compared", compared)
-    monkeypatch.setattr(bounds, "RESTORE_PATIENCE_S", 1.0)
-    await log.append(b"so that the digests differ for sure")
+            async def digest(*_: Any, **__: Any) -> Any:
+                return wrong
+
+            monkeypatch.setattr(mirror.source, "digest", digest)
+
     with pytest.raises(CorruptBlock):
-        await two.promotion(mirror).planned()
+        await two.promotion(mirror, reached=reached).planned()
     assert (await copy.status()).restoring.mirror
 
 
