@@ -390,7 +390,7 @@ class LogRsm:
         return Applied(lsn=state.next_lsn)
 
     def _truncate_mirror(self, command: TruncateMirror) -> Outcome:
-        """INV-MIRROR-TRUNC. What is truncated already, or was never there, is a repetition."""
+        """What is truncated already, or was never there, is a repetition (INV-MIRROR-TRUNC)."""
         state, restoring = self.state, self.state.restoring
         if command.lineage != state.lineage.id:
             return state.of_lineage(command.lineage)

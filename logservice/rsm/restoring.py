@@ -41,9 +41,9 @@ that it grants or has is above every one that the source can have granted (INV-L
 archive says of the epoch is refused when it cannot be true, and otherwise decides only whether
 there was one.
 
-INV-MIRROR-1: a mirror takes blocks by INV-RESTORE-2, and a promote that names the source's digest
-opens it only if the log has that one; so LSN n of the mirror is LSN n of the source, or it does not
-open. A forced promote names none, and says nothing of what the source has. INV-MIRROR-2: nothing
+INV-MIRROR-1: LSN n of a mirror is LSN n of its source, or a promote that names the source's digest
+does not open it. It takes blocks as every restore does. A forced promote names no digest, and says
+nothing of what the source has. INV-MIRROR-2: nothing
 opens a mirror but an EndRestore whose range is all that the mirror has left when it is applied, and
 whose digest the leader's store has read from its own log. A block or a truncation that came between
 makes it fail, and nothing is changed. INV-MIRROR-TRUNC: a mirror truncates only what it has, as far
