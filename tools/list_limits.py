@@ -34,6 +34,7 @@ SOURCES = {
     "the consensus core": "logservice/bounds/raft.py",
     "log storage": "logservice/bounds/logdb.py",
     "the archiver": "logservice/bounds/archive.py",
+    "mirrors in a second cluster": "logservice/bounds/mirror.py",
     "what client and server must agree on": "client/logservice_wire/bounds.py",
     "the client": "client/logservice_client/bounds.py",
 }

@@ -9,7 +9,8 @@ a log as Parquet. `folder.py` says what a place for files has to promise, and is
 `bucket.py` is a bucket of S3. `sealing.py` encrypts objects. `verifying.py` reads everything again.
 `cluster_document.py` is what an archive knows of the cluster besides records. `restore_plan.py`
 says what can be restored, `restore_source.py` and `archived_blocks.py` read it, `restoring.py`
-brings one log into a cluster, `restore_target.py` finds or makes that log, and `restore_all.py`
-does all of them. `branching.py` and `living_blocks.py` do it from a log that lives.
-`settings.py` is the configuration, `lag.py` the metrics.
+brings one log into a cluster, `copying.py` is how blocks get there, `restore_target.py` finds or
+makes that log, and `restore_all.py` does all of them. `branching.py` and `living_blocks.py` do it
+from a log that lives. `settings.py` is the configuration (`cluster_section.py` names a cluster),
+`lag.py` the metrics.
 """

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Generator
 
 from logservice_wire.v1 import log_pb2
 
+from logservice.archive.copying import Batch, Batching, below_base
 from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest
 from logservice.archive.restore_plan import Plan
 from logservice.archive.restore_source import object_runs
-from logservice.archive.restoring import Batch, Batching, below_base
 from logservice.archive.sealing import Keys
 
 
@@ -29,7 +29,7 @@ class ArchivedBlocks:
         self._keys = keys
 
     async def batches(self, lsn: int) -> AsyncGenerator[Batch]:
-        """See `restoring.Source`. Raises ArchiveDamaged, OSError."""
+        """See `copying.Source`. Raises ArchiveDamaged, OSError."""
         found = self._batches(lsn)
         while (batch := await asyncio.to_thread(next, found, None)) is not None:
             yield batch

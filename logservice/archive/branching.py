@@ -28,6 +28,7 @@ from logservice_wire.errors import HoldRefused, InvalidArgument
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
+from logservice.archive.living_blocks import Span
 from logservice.archive.restoring import Promise, check_no_mirror, timestamps_after
 from logservice.lineage import NO_LINEAGE
 
@@ -57,6 +58,17 @@ class Branch:
     def timed(self) -> bool:
         """A log that has given one append time gives one to everything behind it."""
         return self.first_time_us > 0
+
+    @property
+    def span(self) -> Span:
+        """What is read of the source."""
+        return Span(
+            self.promise.base_lsn,
+            self.promise.end_lsn,
+            self.timed,
+            self.first_time_us,
+            bounds.RESTORED_GAPS_MAX,
+        )
 
 
 def as_begun(wanted: Wanted, target: log_pb2.GetShardStatusResponse) -> Wanted:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from logservice_client import Gap, GapReason, ReadResult, Records, Shard
@@ -19,40 +20,58 @@ from logservice_wire.errors import BeyondTail, InvalidArgument, LogServiceError
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.archive.branching import Branch
-from logservice.archive.restoring import Batch, Batching, below_base
+from logservice.archive.copying import Batch, Batching, below_base
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is wanted of a log: the LSNs [base_lsn, end_lsn). timed: whether all of it has append
+    times; else none is taken over. first_time_us: that of the first one, or 0. gaps_max: so many
+    gaps; a log remembers no more.
+    """
+
+    base_lsn: int
+    end_lsn: int
+    timed: bool
+    first_time_us: int
+    gaps_max: int | None = None
 
 
 class LivingBlocks:
-    """Those of one branch."""
+    """Those of one span."""
 
     def __init__(
-        self, source: Shard, branch: Branch, *, patience_s: float = bounds.RESTORE_PATIENCE_S
+        self, source: Shard, span: Span, *, patience_s: float = bounds.RESTORE_PATIENCE_S
     ) -> None:
         """`patience_s`: how long reads may fail, one after another."""
         self._source = source
-        self._branch = branch
+        self._span = span
         self._patience_s = patience_s
         self._gaps = 0
 
     async def batches(self, lsn: int) -> AsyncGenerator[Batch]:
-        """See `restoring.Source`. Raises Truncated when the source let go of what is wanted, and
-        what reading raises.
+        """See `copying.Source`. Raises Truncated when the source let go of what is wanted,
+        InvalidArgument for what no copy can have, and what reading raises.
         """
-        promise, batching = self._branch.promise, Batching(lsn)
-        for block in below_base(lsn, promise.base_lsn, self._branch.first_time_us):
+        span, batching = self._span, Batching(lsn)
+        for block in below_base(lsn, span.base_lsn, span.first_time_us):
             if (done := batching.add(block, block.record_count)) is not None:
                 yield done
-        lsn = max(lsn, promise.base_lsn)
-        while lsn < promise.end_lsn:
+        lsn = max(lsn, span.base_lsn)
+        while lsn < span.end_lsn:
             found = await self._read(lsn)
             for item in found.items:
-                if item.first_lsn >= promise.end_lsn:
+                if item.first_lsn >= span.end_lsn:
                     break
                 self._count_gap(item)
-                for block, count in restored(item.until(promise.end_lsn)):
-                    if not self._branch.timed:
+                for block, count in restored(item.until(span.end_lsn)):
+                    if not span.timed:
                         block.append_time_us = 0
+                    elif not block.append_time_us:
+                        raise InvalidArgument(
+                            f"LSN {item.first_lsn} has no append time: it is of cluster version 1",
+                            field="log",
+                        )
                     if (done := batching.add(block, count)) is not None:
                         yield done
             lsn = found.next_lsn
@@ -60,11 +79,12 @@ class LivingBlocks:
             yield rest
 
     def _count_gap(self, item: Records | Gap) -> None:
-        """A log remembers so many gaps, and the branch is to be appended to."""
+        """A log remembers so many gaps, and a branch is to be appended to."""
         self._gaps += isinstance(item, Gap)
-        if self._gaps > bounds.RESTORED_GAPS_MAX:
+        most = self._span.gaps_max
+        if most is not None and self._gaps > most:
             raise InvalidArgument(
-                f"more than {bounds.RESTORED_GAPS_MAX} gaps up to LSN {item.first_lsn}: give it "
+                f"more than {most} gaps up to LSN {item.first_lsn}: give it "
                 "up, and begin at a later LSN",
                 field="from_lsn",
             )

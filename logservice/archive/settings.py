@@ -12,28 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from logservice_client.tls import TlsFiles, tls_from_files
 from logservice_wire.errors import InvalidArgument
 from msgspec import Meta
 
 from logservice import bounds
 from logservice.archive.bucket import Bucket, Credentials, Place
+from logservice.archive.cluster_section import ClusterSection
 from logservice.archive.folder import Files, Folder
 from logservice.archive.sealing import Keys, keys_of_command, keys_of_file
-
-
-class ClusterSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the logs are: client addresses of stores, and the certificate that is shown there."""
-
-    endpoints: list[str]
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_server_name: str = ""
-
-    def tls(self) -> TlsFiles | None:
-        """None: plaintext."""
-        return tls_from_files(self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name)
 
 
 class LogsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

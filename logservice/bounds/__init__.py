@@ -11,6 +11,7 @@ between stores and versions; the configuration file can override those it names.
 | `transport` | connections between stores |
 | `security` | identities, calls and streams of one caller, audit, certificates |
 | `archive` | the archiver: objects, pauses |
+| `mirror` | mirrors of logs in a second cluster: pauses, patience |
 | `server` | calls, the admin port, the command line |
 
 The code imports none of these modules, only this package (``bounds.NAME``, or ``from
@@ -22,6 +23,7 @@ layer may import this package, and it imports no other.
 from logservice.bounds.archive import *  # noqa: F403
 from logservice.bounds.hard import *  # noqa: F403
 from logservice.bounds.logdb import *  # noqa: F403
+from logservice.bounds.mirror import *  # noqa: F403
 from logservice.bounds.nodehost import *  # noqa: F403
 from logservice.bounds.raft import *  # noqa: F403
 from logservice.bounds.security import *  # noqa: F403

@@ -30,6 +30,10 @@ _CERTIFICATES = "logservice.cli.certificates"
                 f"{_PROCESSES}.archive_commands:archive",
                 "Archive the logs of a cluster, look at the archive, or restore a log from it.",
             ),
+            "mirror": (
+                f"{_PROCESSES}.mirror_commands:mirror",
+                "Keep standby copies of logs in a second cluster, and promote them.",
+            ),
             "audit": (f"{_OFFLINE}.audit_commands:audit", "Verify a store's audit log."),
             "certs": (
                 f"{_CERTIFICATES}.commands:certs",

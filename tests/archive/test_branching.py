@@ -44,7 +44,7 @@ async def branched(source: Shard, into: Shard, wanted: Wanted | None = None, **m
     """What `logctl shard branch` does."""
     begun = as_begun(wanted or Wanted(), await into.status())
     async with held_branch(source, begun) as found:
-        return await Restorer(into, found.promise, LivingBlocks(source, found), **more).run()
+        return await Restorer(into, found.promise, LivingBlocks(source, found.span), **more).run()
 
 
 async def planned(source: Shard, wanted: Wanted) -> Branch:
@@ -178,7 +178,7 @@ async def test_what_the_source_truncated_meanwhile_is_refused(
     monkeypatch.setattr(bounds, "ARCHIVE_READ_BYTES", 1)
     monkeypatch.setattr(bounds, "RESTORE_CALL_ITEMS_MAX", 1)
     async with held_branch(log, Wanted()) as found:
-        blocks = LivingBlocks(log, found).batches(51)
+        blocks = LivingBlocks(log, found.span).batches(51)
         await anext(blocks)
         for hold in (await log.status()).holds:
             await log.release_hold(hold.name)
@@ -197,7 +197,7 @@ async def test_the_hold_keeps_what_is_not_there_yet(served: Served, client: LogC
         [hold] = (await log.status()).holds
         assert (hold.lsn, hold.name[:7]) == (11, "branch-")
         await log.truncate(200)
-        assert await Restorer(other, found.promise, LivingBlocks(log, found)).run()
+        assert await Restorer(other, found.promise, LivingBlocks(log, found.span)).run()
     assert await told(other, 11) == before
 
 
@@ -265,11 +265,11 @@ async def test_a_source_that_is_away_for_a_while(served: Served, client: LogClie
 
     source: Any = Away()
     async with held_branch(log, Wanted()) as found:
-        assert await Restorer(other, found.promise, LivingBlocks(source, found)).run()
+        assert await Restorer(other, found.promise, LivingBlocks(source, found.span)).run()
         assert away < 0
         away = 2
         with pytest.raises(NotReady):
-            await anext(LivingBlocks(source, found, patience_s=0).batches(11))
+            await anext(LivingBlocks(source, found.span, patience_s=0).batches(11))
     assert await told(other, 11) == await told(log, 11)
 
 

@@ -30,12 +30,13 @@ from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.archive.archived_blocks import ArchivedBlocks
+from logservice.archive.copying import Batch
 from logservice.archive.folder import Folder
 from logservice.archive.lag import Metrics
 from logservice.archive.manifest import Manifest, mark
 from logservice.archive.range_file import RangeWriter
 from logservice.archive.restore_plan import Plan, make_plan
-from logservice.archive.restoring import STEPS, Batch, Restorer
+from logservice.archive.restoring import STEPS, Restorer
 from logservice.archive.settings import ArchiveSection
 from logservice.archive.shipping import Shipper
 from logservice.ids import ShardId

@@ -18,6 +18,7 @@ from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument, LineageChanged, LogServiceError, NotReady
 
 from logservice import bounds
+from logservice.archive.cluster_section import ClusterSection
 from logservice.archive.folder import Folder
 from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import ArchiveDamaged, Manifest, mark, marked, shard_ids
@@ -26,7 +27,6 @@ from logservice.archive.running import Archiver
 from logservice.archive.sealing import Keys
 from logservice.archive.settings import (
     ArchiveSection,
-    ClusterSection,
     LogsSection,
     Settings,
 )

@@ -63,16 +63,73 @@ def wait(teller: Teller, what: str, missing: Callable[[], str]) -> None:
     teller.tell(f"  {what}: {time.monotonic() - began_s:.1f} s")
 
 
+class Process:
+    """One that runs beside the story, and what it says."""
+
+    def __init__(self, output: Path) -> None:
+        """It begins later."""
+        self.output = output
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, *words: object) -> None:
+        """`logservice` with these arguments, until `end`."""
+        program = str(Path(sys.executable).with_name("logservice"))
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [program, *map(str, words)], stdout=output, stderr=output
+            )
+
+    def end(self) -> None:
+        """End it, if it runs."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(20)
+        self._process = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+
+class Mirror:
+    """The process that mirrors the database's log to a second site."""
+
+    def __init__(self, directory: Path, source: list[str], target: list[str], name: str) -> None:
+        """`name`: of the copy."""
+        self.config = directory / f"mirror-{name}.toml"
+        self.process = Process(directory / f"mirror-{name}.output")
+        self.config.write_text(
+            f"[source]\nendpoints = {json.dumps(source)}\n"
+            f"[target]\nendpoints = {json.dumps(target)}\n"
+            f'[logs.shop]\nas = "{name}"\n'
+        )
+        self.process.begin("mirror", "run", "-c", self.config)
+
+    def lacks(self, next_lsn: int) -> str:
+        """What is missing until the copy, and the source's hold, are there."""
+        check(not self.process.ended, "the process that mirrors ended by itself")
+        done = program("logservice", "mirror", "status", "-c", self.config, "-o", "json")
+        [row] = json.loads(done.stdout) if done.returncode == 0 else [{}]
+        found = row.get("next_lsn"), row.get("hold_lsn")
+        return "" if found == (next_lsn, next_lsn) else f"{found}, not {next_lsn}"
+
+
 class Archive:
     """A folder, and the process that archives into it."""
 
     def __init__(self, folder: Path) -> None:
         """Make the folder; the process begins later."""
         self.config = folder / "archive.toml"
-        self.output = folder / "output"
         self._files = folder / "files"
         self._files.mkdir(parents=True)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = Process(folder / "output")
+        self.output = self._process.output
 
     def configure(self, endpoints: list[str]) -> None:
         """Which cluster it is about."""
@@ -84,27 +141,15 @@ class Archive:
 
     def begin(self) -> None:
         """Archive until `end`."""
-        words = (str(Path(sys.executable).with_name("logservice")), "archive", "run")
-        with self.output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*words, "-c", str(self.config)], stdout=output, stderr=output
-            )
+        self._process.begin("archive", "run", "-c", self.config)
 
     def end(self) -> None:
         """End the process, if it runs."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(20)
-        self._process = None
+        self._process.end()
 
     def ends(self) -> dict[str, int]:
         """The LSN behind the last archived one, by the logs' names."""
-        check(self._process is None or self._process.poll() is None, "the archiver ended by itself")
+        check(not self._process.ended, "the archiver ended by itself")
         done = program("logservice", "archive", "status", "-c", self.config, "-o", "json")
         if done.returncode != 0:
             return {}

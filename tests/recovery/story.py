@@ -1,7 +1,8 @@
 """Story: a cluster loses two of its three disks, then everything, and its database goes on.
 
 The database is that of the SQLite example: it ships each transaction before the next one, and what
-it was after any of them is known. An archiver runs beside the cluster. Then
+it was after any of them is known. An archiver runs beside the cluster, and a mirror of its log in
+another one. Then
 
     a checkpoint, a truncation     what it covers is free on every disk
     two of three disks are lost    acked transactions are gone, on purpose: the third store was down
@@ -11,6 +12,7 @@ it was after any of them is known. An archiver runs beside the cluster. Then
     everything is lost             stores, disks, the database's machine; not the archive
     all logs restored              into an empty cluster, and compared by digest
     the database goes on           at the next LSN; its old epoch is refused
+    the mirror is promoted         the database goes on at a second site, at the next LSN
 
 Every step that ends with a living cluster ends with `space`: what a truncation covers is gone from
 every replica, and the files of every store are what INV-GC-SPACE allows.
@@ -36,7 +38,15 @@ from logservice import bounds
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cluster_state import whole
 from tests.local_stores import kill_stores
-from tests.recovery.programs import Archive, RecoveryFailed, check, program, told, wait
+from tests.recovery.programs import (
+    Archive,
+    Mirror,
+    RecoveryFailed,
+    check,
+    program,
+    told,
+    wait,
+)
 from tests.shipped_database import Known, ShippedDatabase, recovered_from
 from tests.stories import Teller
 
@@ -84,6 +94,9 @@ class Story:
         self.steps: list[Step] = []
         self.clusters: list[LocalCluster] = []
         self.archives: list[Archive] = []
+        self.mirrors: list[Mirror] = []
+        self.site: LocalCluster
+        """The second site: another cluster, of one store."""
         self.shop = 0
         self.audits: dict[int, int] = {}
         """The next LSN of each log beside the database's."""
@@ -98,7 +111,7 @@ class Story:
 
     def run(self) -> None:
         """The whole story."""
-        with self.step("a database on a log, an archive beside it"):
+        with self.step("a database on a log, an archive and a mirror beside it"):
             self.start()
         with self.step("a checkpoint and a truncation"):
             self.truncate()
@@ -116,11 +129,15 @@ class Story:
             self.restore_all(step, digests)
         with self.step("the database goes on, its old epoch is refused"):
             self.go_on_elsewhere(epoch)
+        with self.step("the mirror is promoted, the database goes on there") as step:
+            self.promote(step)
 
     def end(self) -> None:
         """End every process that was started here."""
         for archive in self.archives:
             archive.end()
+        for mirror in self.mirrors:
+            mirror.process.end()
         for cluster in self.clusters:
             if cluster.directory.exists():
                 kill_stores(cluster)
@@ -129,6 +146,8 @@ class Story:
 
     def start(self) -> None:
         """Three stores, a log for the database, others beside it."""
+        self.new_cluster("site", stores=1)
+        self.site = self.cluster
         self.new_cluster("first")
         with self.client() as client:
             self.shop = client.hakeeper.create_shard(name="shop")
@@ -136,6 +155,7 @@ class Story:
                 self.audits[client.hakeeper.create_shard(name=f"audit-{number}")] = 1
         self.write_audits()
         self.new_archive().begin()
+        self.new_mirror("shop-before")
         log = ServiceLog(self.cluster.endpoints(), self.shop)
         self.database = ShippedDatabase(self.new_file("shop.db"), log, seed=1)
         self.known = self.database.run(self.size.transactions)
@@ -145,6 +165,7 @@ class Story:
         """The database copies itself, and lets go what the copy covers."""
         self.checkpoint = self.database.checkpoint(self.image)
         self.wait_archived()
+        self.wait_mirrored()
         # At this moment next to nothing lives: a store that frees too little shows.
         self.let_go()
         self.known = self.database.run(self.size.transactions // 2)
@@ -211,6 +232,15 @@ class Story:
             "the archiver refuses the new history",
             lambda: "" if said in output.read_text() else "it has not said so",
         )
+        mirror = self.mirrors.pop()
+        self.wait(
+            "the mirror takes nothing of the new history",
+            lambda: "" if mirror.process.ended else "it runs",
+        )
+        check("continued by force" in mirror.process.output.read_text(), "the mirror said no why")
+        # What nobody mirrors any more need not be kept.
+        with self.client() as client:
+            client.shard(self.shop).release_hold("mirror")
 
     def go_on_from_what_is_left(self) -> None:
         """The database is made anew of its image and the log, which is archived elsewhere now."""
@@ -300,6 +330,7 @@ class Story:
             pass
         else:
             raise RecoveryFailed(f"a writer with the epoch of the lost cluster got LSN {lsn}")
+        self.new_mirror("shop")
         self.database = self.recovered("elsewhere", self.size.transactions // 2)
         with self.client() as client:
             after = client.shard(self.shop).status()
@@ -308,7 +339,30 @@ class Story:
         target = self.new_file("shop-once-more.db")
         found = recovered_from(self.database.log, self.image, self.checkpoint, end, target)
         check(not (why := self.known.differs(found)), f"the database at the end: {why}")
+        self.wait_mirrored()
         self.let_go()
+
+    def promote(self, step: Step) -> None:
+        """The log moves to the second site: its source is closed, and nothing is missing."""
+        self.known = self.database.run(self.size.transactions // 4)
+        self.database.close()
+        with self.client() as client:
+            epoch = client.shard(self.shop).status().writer_epoch
+        began_s = time.monotonic()
+        found = told("logservice", "mirror", "promote", "-c", self.mirrors[-1].config, "shop")
+        step.note = f"in {time.monotonic() - began_s:.1f} s"
+        end = self.known.acked.next_lsn
+        check(found["next_lsn"] == end, f"it goes on at LSN {found['next_lsn']}, not {end}")
+        self.clusters.append(self.site)
+        self.shop = found["shard"]
+        try:
+            lsn = asyncio.run(append_with(self.cluster.endpoints(), self.shop, epoch))
+        except Fenced:
+            pass
+        else:
+            raise RecoveryFailed(f"a writer with the epoch of the source got LSN {lsn}")
+        self.database = self.recovered("at the second site", self.size.transactions // 4)
+        self.space()
         self.database.close()
 
     # --- what it uses -----------------------------------------------------------------------------
@@ -404,6 +458,12 @@ class Story:
 
         self.wait("all of it is archived", missing)
 
+    def wait_mirrored(self) -> None:
+        """Wait until the second site has all that was acked."""
+        wanted = self.database.shipper.acked.next_lsn
+        if self.mirrors:
+            self.wait("all of it is mirrored", lambda: self.mirrors[-1].lacks(wanted))
+
     def write_audits(self) -> None:
         """A few records into each log beside the database's."""
         with self.client() as client:
@@ -421,9 +481,9 @@ class Story:
                 for log, first, end in ranges
             }
 
-    def new_cluster(self, name: str) -> None:
-        """Three stores with empty disks."""
-        made = LocalCluster.create(self.directory / name, settings=SETTINGS)
+    def new_cluster(self, name: str, *, stores: int = 3) -> None:
+        """Stores with empty disks."""
+        made = LocalCluster.create(self.directory / name, stores=stores, settings=SETTINGS)
         self.clusters.append(made)
         made.up(UP_LIMIT_S)
         self.wait("every log has its replicas", self.lacks)
@@ -434,6 +494,11 @@ class Story:
         made.configure(self.cluster.endpoints())
         self.archives.append(made)
         return made
+
+    def new_mirror(self, name: str) -> None:
+        """Of the database's log, as it is in the newest cluster."""
+        target = self.site.endpoints()
+        self.mirrors.append(Mirror(self.directory, self.cluster.endpoints(), target, name))
 
     def new_file(self, name: str) -> Path:
         return self.directory / name

@@ -116,7 +116,7 @@ async def _bring(source: Shard, copy: Shard, found: Branch, bytes_per_s: int) ->
     restorer = Restorer(
         copy,
         found.promise,
-        LivingBlocks(source, found),
+        LivingBlocks(source, found.span),
         bytes_per_s=bytes_per_s,
         progress=lambda lsn: say(f"up to LSN {lsn - 1} of {last}", err=True),
     )

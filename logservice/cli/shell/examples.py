@@ -64,6 +64,17 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice archive restore-all -c archive.toml --grants -o json",
         "logservice archive restore-all -c archive.toml --to 2026-11-25T16:40:00Z",
     ),
+    "logservice mirror run": ("logservice mirror run -c mirror.toml",),
+    "logservice mirror status": (
+        "logservice mirror status -c mirror.toml",
+        "logservice mirror status -c mirror.toml -o json",
+    ),
+    "logservice mirror promote": (
+        "logservice mirror promote -c mirror.toml shop-orders --check",
+        "logservice mirror promote -c mirror.toml shop-orders",
+        "logservice mirror promote -c mirror.toml shop-orders "
+        "--source-is-not-fenced-and-lsns-may-be-missing shop-orders",
+    ),
     "logservice archive verify": (
         "logservice archive verify -c archive.toml",
         "logservice archive verify -c archive.toml --live -o json",
