@@ -279,7 +279,7 @@ class LogServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BeginRestore(self, request, context):
-        """Restores a log from an archive (docs/operations/restore-a-log.md). The log must be new: nothing was ever
+        """Restores a log from another one or its archive (docs/operations/restore-a-log.md). The log must be new: nothing was ever
         appended to it, opened or set in it. From the first call on it serves nothing (SHARD_RESTORING) but
         these three and CloseShard, until FinishRestore has opened it as another lineage, or it is deleted.
         All three go to the leader, need the role admin over the shard, and cluster version 2.
@@ -299,7 +299,7 @@ class LogServicer(object):
     def FinishRestore(self, request, context):
         """Opens the log when it has all of the range, and the digest of what is in it is the promised one;
         else CORRUPT_BLOCK, and it stays shut. One call does as much as it has time for; while the log is not
-        open, call again.
+        open, call again. A mirror has no promise: the call says where it opens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
