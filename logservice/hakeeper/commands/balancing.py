@@ -28,8 +28,8 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     ended since, else 0. `due_tick`: when to look again. `leaders_turn`: that look is at the
     leaders, not at the replicas. `waits`: why no replica moves now. `flags`: for people, as of the
     last look at the replicas. `shards_from`: the shard at which the next one of those goes on.
-    `at_work`: the last look left something to go on with, or the leaders' turn is to come; so the
-    next look is taken when it is due. `replicas_walk`: what the present round has passed
+    `looks_owed`: so many looks are taken, each when it is due, although nothing else asks for a
+    pass. `replicas_walk`: what the present round has passed
     (`balance`), empty at its beginning. `leaders_after`: how many leaders its own round has passed
     (`leadership`). `..._moved`: whether the round has moved one. `breaches`: the shards whose zones
     break their rule, and how.
@@ -44,7 +44,7 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     waits: str = ""
     flags: tuple[str, ...] = ()
     shards_from: int = 0
-    at_work: bool = False
+    looks_owed: int = 0
     replicas_walk: tuple[tuple[StoreId, bool, ShardId], ...] = ()
     replicas_moved: bool = False
     leaders_after: int = 0

@@ -22,9 +22,9 @@ at most; when there are more, and those are whole, nothing moves either.
 
 A look costs as much as the cluster is large. So there are two, one at the replicas and one at the
 leaders, which take turns: no pass pays for both. Each is taken every HAKEEPER_BALANCE_TICKS at
-most, and the one at the leaders always follows. While something moves, or is wished, or a round has
-not ended, they are taken as often although nothing else asks for a pass: the moves of one look may
-all have ended before the next one is due.
+most, and the one at the leaders always follows. A look that has begun something, or finds that
+something moves, or is wished, or that a round has not ended, owes another one of each kind,
+although nothing else may ask for a pass: what it began may have ended before the next one is due.
 Nothing here happens before cluster version 2.
 """
 
@@ -62,23 +62,21 @@ def carry_out(checkers: Checkers) -> None:
     if state.cluster_version < 2:
         return
     if state.tick >= state.balance.due_tick:
-        leaders = state.balance.leaders_turn
-        if leaders:
-            _hand_over(checkers)
-        else:
-            _look_at_replicas(checkers)
+        leaders, others = state.balance.leaders_turn, state.balance.looks_owed - 1
+        (_hand_over if leaders else _look_at_replicas)(checkers)
+        least = 0 if leaders else 1
         state.balance = replace(
             state.balance,
             due_tick=state.tick + bounds.HAKEEPER_BALANCE_TICKS // 2,
             leaders_turn=not leaders,
-            at_work=not leaders or _goes_on(state),
+            looks_owed=2 if _goes_on(state) else max(others, least),
         )
     checkers.flags += [*state.balance.flags, *(text for _, text in state.balance.breaches)]
 
 
 def due(state: State) -> bool:
-    """Whether the last look left something to go on with, and the next one is due."""
-    return state.balance.at_work and state.tick >= state.balance.due_tick
+    """Whether another look is owed, and due."""
+    return state.balance.looks_owed > 0 and state.tick >= state.balance.due_tick
 
 
 def _look_at_replicas(checkers: Checkers) -> None:
