@@ -62,6 +62,7 @@ def run(state: State) -> None:
     state.dirty = False
     if state.cluster_version >= _IN_SLICES:
         looks.begin_round(state)
+        rebalance.owe(state)
     _pass(state)
 
 

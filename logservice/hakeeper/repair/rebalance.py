@@ -22,9 +22,10 @@ at most; when there are more, and those are whole, nothing moves either.
 
 A look costs as much as the cluster is large. So there are two, one at the replicas and one at the
 leaders, which take turns: no pass pays for both. Each is taken every HAKEEPER_BALANCE_TICKS at
-most, and the one at the leaders always follows. A look that has begun something, or finds that
-something moves, or is wished, or that a round has not ended, owes another one of each kind,
-although nothing else may ask for a pass: what it began may have ended before the next one is due.
+most. Whenever something changed, one look of each kind is *owed*: it is taken when it is due,
+although nothing else may ask for a pass then. So is one of each kind by a look that began
+something, or finds that something moves, or is wished, or that a round has not ended: what it began
+may have ended before the next one is due.
 Nothing here happens before cluster version 2.
 """
 
@@ -62,16 +63,21 @@ def carry_out(checkers: Checkers) -> None:
     if state.cluster_version < 2:
         return
     if state.tick >= state.balance.due_tick:
-        leaders, others = state.balance.leaders_turn, state.balance.looks_owed - 1
+        leaders, left = state.balance.leaders_turn, state.balance.looks_owed - 1
         (_hand_over if leaders else _look_at_replicas)(checkers)
-        least = 0 if leaders else 1
         state.balance = replace(
             state.balance,
             due_tick=state.tick + bounds.HAKEEPER_BALANCE_TICKS // 2,
             leaders_turn=not leaders,
-            looks_owed=2 if _goes_on(state) else max(others, least),
+            looks_owed=2 if _goes_on(state) else max(left, 0),
         )
     checkers.flags += [*state.balance.flags, *(text for _, text in state.balance.breaches)]
+
+
+def owe(state: State) -> None:
+    """Something changed: there may be something to move, or to hand over."""
+    if state.balance.looks_owed < 2:
+        state.balance = replace(state.balance, looks_owed=2)
 
 
 def due(state: State) -> bool:
