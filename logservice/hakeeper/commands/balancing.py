@@ -27,7 +27,9 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     """`replicas`, `leaders`: who begins. `..._wished_tick`: when a person began it and it has not
     ended since, else 0. `due_tick`: when to look again. `leaders_turn`: that look is at the
     leaders, not at the replicas. `waits`: why no replica moves now. `flags`: for people, as of the
-    last look at the replicas. `shards_from`: the shard at which the next one of those goes on.
+    last look at the replicas. `shards_from`: the shard at which the next one of those goes on; 0
+    when it begins a round of them all. `shards_moved`: whether the present round, or the last one
+    when it has ended, moved a replica for the zone.
     `looks_owed`: so many looks are taken, each when it is due, although nothing else asks for a
     pass. `replicas_walk`: what the present round has passed
     (`balance`), empty at its beginning. `leaders_after`: how many leaders its own round has passed
@@ -50,3 +52,4 @@ class Balancing(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     leaders_after: int = 0
     leaders_moved: bool = False
     breaches: tuple[tuple[int, str], ...] = ()
+    shards_moved: bool = False

@@ -25,7 +25,8 @@ leaders, which take turns: no pass pays for both. Each is taken every HAKEEPER_B
 most. Whenever something changed, one look of each kind is *owed*: it is taken when it is due,
 although nothing else may ask for a pass then. So is one of each kind by a look that began
 something, or finds that something moves, or is wished, or that a round has not ended: what it began
-may have ended before the next one is due.
+may have ended before the next one is due. One look passes a part of the shards, and a round of them
+that moved something for the zone is followed by another one.
 Nothing here happens before cluster version 2.
 """
 
@@ -109,6 +110,8 @@ def _goes_on(state: State) -> bool:
         known.replicas_wished_tick > 0
         or known.leaders_wished_tick > 0
         or bool(known.replicas_walk)
+        or known.shards_from > 0
+        or known.shards_moved
         or known.leaders_after > 0
         or any(operator.cause in _OURS for operator in state.operators.values())
     )
@@ -203,6 +206,7 @@ def _move_replicas(checkers: Checkers, uneven: list[ShardState]) -> None:
     for shard in uneven:
         if room and (move := balance.zone_move(shard)) is not None:
             room -= 1
+            state.balance = replace(state.balance, shards_moved=True)
             if not _begin(checkers, balance, move, Cause.ZONE):
                 return
     if not _evens_loads(state):
@@ -223,11 +227,16 @@ def _move_replicas(checkers: Checkers, uneven: list[ShardState]) -> None:
 
 
 def _some_shards(state: State) -> list[ShardState]:
-    """The part of the shards whose turn it is, in the order of their numbers."""
-    most = bounds.HAKEEPER_BALANCE_SHARDS
-    mine = holdings(state).known.since(ShardId(state.balance.shards_from), most + 1)
+    """The part of the shards whose turn it is, in the order of their numbers. All parts are as
+    large: with one of 64 shards and one of a single one, every other look would be for nothing.
+    """
+    known, first = holdings(state).known, state.balance.shards_from
+    parts = max(1, -(-len(known) // bounds.HAKEEPER_BALANCE_SHARDS))
+    most = -(-len(known) // parts)
+    mine = known.since(ShardId(first), most + 1)
     following = mine.pop() if len(mine) > most else ShardId(0)
-    state.balance = replace(state.balance, shards_from=following)
+    moved = state.balance.shards_moved and first > 0
+    state.balance = replace(state.balance, shards_from=following, shards_moved=moved)
     return [state.shards[number] for number in mine]
 
 
