@@ -200,7 +200,8 @@ HAKEEPER_BALANCE_TICKS: Final = 20
 heartbeats, so that every look sees what the one before began."""
 
 HAKEEPER_BALANCE_SHARDS: Final = 64
-"""Shards of which one look finds out whether their voters are as far apart as they can be: 2 ms."""
+"""Shards of which one look finds out whether their voters are as far apart as they can be: 0.3 ms
+when they are."""
 
 HAKEEPER_BALANCE_LEADERS: Final = 512
 """Leaders that one look for better ones passes: 2 ms, as most of them are where they should be."""
