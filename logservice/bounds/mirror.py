@@ -31,8 +31,9 @@ MIRROR_COMPARED_LSNS: Final = 4096
 """Whoever goes on with a mirror compares so many of its last LSNs with the source first: a source
 that is another log, or another history of it, has others there."""
 
-MIRROR_FORCED_SOURCE_S: Final = 5.0
-"""How long a forced promote waits for a word of the source, which is most likely gone."""
+MIRROR_ASKED_S: Final = 5.0
+"""How long a forced promote waits for a word of the source, and a status for one of either cluster:
+who asks suspects that one of them is gone."""
 
 MIRROR_PROMOTE_ATTEMPTS_MAX: Final = 100
 """A promote that finds another range than a moment ago asks again so often: the process that

@@ -217,7 +217,7 @@ class Promotion:
     async def _source_end(self) -> int | None:
         """If anybody there says it."""
         try:
-            async with asyncio.timeout(bounds.MIRROR_FORCED_SOURCE_S):
+            async with asyncio.timeout(bounds.MIRROR_ASKED_S):
                 return await self._mirror.source_end()
         except (LogServiceError, TimeoutError):
             return None

@@ -1,17 +1,19 @@
 """standing: what an operator is shown of a pair: both logs as their clusters say it now.
 
-It asks both clusters and no process that mirrors, so it is right whether one runs or not. What a
-cluster does not say is None.
+It asks both clusters at once and no process that mirrors, so it is right whether one runs or not.
+What a cluster does not say within MIRROR_ASKED_S is None.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from logservice_client import LogClient
 from logservice_wire.errors import LogServiceError, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
+from logservice import bounds
 from logservice.mirror.mirroring import Pair
 
 
@@ -40,15 +42,14 @@ class Standing:
 
 async def standing(source: LogClient, target: LogClient, pair: Pair, hold: str) -> Standing:
     """How the pair stands."""
-    there, why_there = await _status(source, pair.name)
-    here, why_here = await _status(target, pair.into)
+    (there, why_there), (here, why_here) = await asyncio.gather(
+        _status(source, pair.name), _status(target, pair.into)
+    )
     state = _state(here, why_here)
-    problem = ""
-    if there is None:
-        problem = f"source: {why_there}"
-    elif state in ("unknown", "missing"):
-        problem = f"target: {why_here}"
-    elif state == "in-use":
+    silent = [f"source: {why_there}"] if there is None else []
+    silent += [f"target: {why_here}"] if here is None else []
+    problem = "; ".join(silent)
+    if there is not None and state == "in-use":
         problem = f"target: {pair.into} is a log of its own"
     hold_lsn = None
     if there is not None:
@@ -91,8 +92,11 @@ async def _status(
 ) -> tuple[log_pb2.GetShardStatusResponse | None, str]:
     """The log's status, or why there is none."""
     try:
-        info = await client.hakeeper.resolve_shard(name, fresh=True)
-        return await client.shard(info.shard_id).status(), ""
+        async with asyncio.timeout(bounds.MIRROR_ASKED_S):
+            info = await client.hakeeper.resolve_shard(name, fresh=True)
+            return await client.shard(info.shard_id).status(), ""
+    except TimeoutError:
+        return None, f"no answer within {bounds.MIRROR_ASKED_S:g} s"
     except ShardNotFound:
         return None, _MISSING
     except LogServiceError as error:

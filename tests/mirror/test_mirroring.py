@@ -35,6 +35,7 @@ from logservice.mirror.mirroring import STEPS, Mirror, MirrorEnded, Pair
 from logservice.mirror.promoting import Promotion
 from logservice.mirror.running import Mirrors
 from logservice.mirror.settings import PairSection, Settings
+from logservice.mirror.standing import standing
 from tests.archive.test_restoring import Killed, told, written
 from tests.mirror.named_logs import NamedLogs
 from tests.server.served import Served
@@ -609,3 +610,40 @@ async def test_lag_says_what_a_disaster_would_cost() -> None:
     assert value("logservice_mirror_lag_seconds", {"log": "orders"}) == 60.0, "nobody knows"
     assert value("logservice_mirror_next_lsn", {"log": "orders"}) == 11.0
     assert value("logservice_mirror_stopped", {"log": "orders"}) == 0.0
+
+
+class Silent:
+    """A cluster that does not answer."""
+
+    class hakeeper:
+        """Its HAKeeper."""
+
+        @staticmethod
+        async def resolve_shard(name: str, *, fresh: bool) -> object:
+            await asyncio.Event().wait()
+            raise AssertionError((name, fresh))
+
+
+async def test_a_status_says_within_seconds_which_cluster_is_silent(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is gone took the client's whole patience, one cluster after the other, and only the
+    source was named.
+    """
+    monkeypatch.setattr(bounds, "MIRROR_ASKED_S", 0.2)
+    log = await two.log()
+    mirror = two.mirror(log)
+    await complete(mirror)
+    silent: Any = Silent()
+    source: Any = two.source
+    target: Any = two.target
+    found = await standing(source, target, mirror.pair, "mirror")
+    assert (found.state, found.behind, found.problem) == ("mirror", 0, "")
+    found = await standing(silent, target, mirror.pair, "mirror")
+    assert (found.state, found.next_lsn) == ("mirror", mirror.next_lsn)
+    assert found.problem == "source: no answer within 0.2 s"
+    found = await standing(source, silent, mirror.pair, "mirror")
+    assert (found.state, found.source_end_lsn) == ("unknown", mirror.next_lsn)
+    assert found.problem == "target: no answer within 0.2 s"
+    found = await standing(silent, silent, mirror.pair, "mirror")
+    assert found.problem == "source: no answer within 0.2 s; target: no answer within 0.2 s"
