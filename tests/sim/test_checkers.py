@@ -7,6 +7,7 @@ checkers that once raised an alarm without a reason.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -41,6 +42,7 @@ from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import LeaderCompleteness
 from logservice.sim.checkers.logs import LogLsn, LogMatching, StateMachineSafety
 from logservice.sim.checkers.promises import Zombies
+from logservice.sim.checkers.retention import Retained, _Kept, _Log
 from logservice.sim.checkers.snapshots import Truncation
 from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.config import draw
@@ -516,3 +518,17 @@ def test_no_pass_of_cluster_version_1_is_judged(passes: Passes) -> None:
         assert passes.tick() == []
     passes.state.cluster_version = 2
     assert passes.tick(ends=[1, 2, 3, 4]) == [], "it was another one when the pass began"
+
+
+def test_what_lies_between_two_records_is_behind_the_first_one() -> None:
+    """Short seed 65000194: a session was opened three times behind the last record that went, and
+    the alarm began to count at the record after those.
+    """
+    config = dataclasses.replace(draw(1), retention=(0, 1000, 0))
+    ends = [(1, 2, True, 0), (2, 2, False, 500), (2, 3, True, 650), (3, 4, True, 1100)]
+    kept = [_Kept(first, end, blocks, 0.0, 0, before) for first, end, blocks, before in ends]
+    checker = Watch(Retained).checker
+    assert checker._kept(config, _Log(size=1500, entries=kept), 1, 1.0) == ""
+    assert checker._kept(config, _Log(size=1499, entries=kept), 1, 1.0).startswith(
+        "2 records and 999"
+    )

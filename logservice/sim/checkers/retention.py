@@ -120,7 +120,9 @@ class Retained(Checker):
             and (not log.entries[at].blocks or truncated >= log.entries[at].first)
         ):
             return "that is of the newest entry"
-        behind = log.size - log.entries[at].before
+        # What lies between two records, as sessions do, is behind the first one.
+        last = max((one for one in range(at) if log.entries[one].blocks), default=-1)
+        behind = log.size - log.entries[last + 1].before
         if records and end - 1 - truncated >= records:
             return ""
         if size and behind >= size:
