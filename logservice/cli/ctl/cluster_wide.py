@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import click
 from logservice_client import LogClient
 from logservice_wire.v1 import hakeeper_pb2
@@ -26,6 +29,19 @@ cluster.add_command(zones)
 cluster.add_command(rebalance)
 
 _BALANCE = click.Choice(["on", "manual", "off"])
+
+
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+
+
+def _rate(option: str, what: str) -> Callable[[CommandT], CommandT]:
+    """A rate of every store, which the cluster's setting overrides."""
+    return click.option(
+        option,
+        type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
+        metavar="BYTES_PER_S",
+        help=f"{what}; 0: what it is configured to.",
+    )
 
 
 def _shown(state: hakeeper_pb2.ClusterState) -> dict[str, object]:
@@ -73,27 +89,9 @@ def settings(session: Session, form: str) -> None:
     type=click.Choice(["on", "off"]),
     help="Whether a replica that applies nothing moves to another store.",
 )
-@click.option(
-    "--catch-up",
-    "catch_up",
-    type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
-    metavar="BYTES_PER_S",
-    help="What a store sends to replicas that are far behind; 0: what it is configured to.",
-)
-@click.option(
-    "--tail-reads",
-    "tail_reads",
-    type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
-    metavar="BYTES_PER_S",
-    help="What a store reads for clients from memory; 0: what it is configured to.",
-)
-@click.option(
-    "--catch-up-reads",
-    "catch_up_reads",
-    type=click.IntRange(0, bounds.CATCH_UP_BYTES_PER_S_MAX),
-    metavar="BYTES_PER_S",
-    help="What a store reads for clients from the disk; 0: what it is configured to.",
-)
+@_rate("--catch-up", "What a store sends to replicas that are far behind")
+@_rate("--tail-reads", "What a store reads for clients from memory")
+@_rate("--catch-up-reads", "What a store reads for clients from the disk")
 @click.option("--force", is_flag=True, help="Also a time-out by which a live store is expired.")
 @output_option
 @pass_session

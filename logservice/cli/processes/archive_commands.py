@@ -16,16 +16,10 @@ from logservice_wire.errors import LogServiceError
 from logservice.cli.processes.archive_restore import restore, restore_all
 from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import output_option, say, show_rows
 
-_config = click.option(
-    "-c",
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file; deploy/archive.example.toml shows every key.",
-)
+_config = config_option("TOML file; deploy/archive.example.toml shows every key.")
 
 
 @click.group()

@@ -15,6 +15,7 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.moment import moment_us
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 
@@ -28,13 +29,8 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-_config = click.option(
-    "-c",
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The archive's TOML file; its section cluster names the cluster to restore into.",
+_config = config_option(
+    "The archive's TOML file; its section cluster names the cluster to restore into."
 )
 _point = click.option(
     "--to",

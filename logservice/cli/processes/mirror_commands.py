@@ -15,6 +15,7 @@ from logservice_client import LogClient
 from logservice_wire.errors import InvalidArgument
 
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 from logservice.mirror.mirroring import Mirror
 from logservice.mirror.promoting import Promotion
@@ -22,14 +23,7 @@ from logservice.mirror.running import Mirrors, pair_of
 from logservice.mirror.settings import Settings, load
 from logservice.mirror.standing import Standing, standing
 
-_config = click.option(
-    "-c",
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file; deploy/mirror.example.toml shows every key.",
-)
+_config = config_option("TOML file; deploy/mirror.example.toml shows every key.")
 
 
 @click.group()

@@ -13,19 +13,13 @@ import click
 from logservice_wire.errors import LogServiceError
 
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import say
 
 _PROBE_TIMEOUT_S: Final = 3.0
 """It is below the time-out of a container's health check, so that this command gives the answer."""
 
-_config = click.option(
-    "-c",
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file; deploy/store.example.toml documents every key.",
-)
+_config = config_option("TOML file; deploy/store.example.toml documents every key.")
 _set = click.option(
     "--set",
     "assignments",
