@@ -322,6 +322,15 @@ class AuditSection(_Section, frozen=True, kw_only=True):
     """What one identity may add to the trail of calls; further calls are only counted."""
 
 
+class ArchiveSection(_Section, frozen=True, kw_only=True):
+    """[archive]: the cluster's archiver, run by whichever store leads HAKeeper."""
+
+    config: str = ""
+    """Its configuration, relative to this file (deploy/archive.example.toml). With "" this store
+    runs none. Every store that may lead HAKeeper should have it.
+    """
+
+
 class TracingSection(_Section, frozen=True, kw_only=True):
     """[tracing]: spans, where OpenTelemetry is installed (``logservice[otel]``)."""
 
@@ -347,6 +356,7 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
     audit: AuditSection = AuditSection()
+    archive: ArchiveSection = ArchiveSection()
     tracing: TracingSection = TracingSection()
 
 
@@ -382,22 +392,27 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
             config.audit,
             directory=str(path.parent / config.audit.directory) if config.audit.directory else "",
         ),
+        archive=msgspec.structs.replace(
+            config.archive,
+            config=str(path.parent / config.archive.config) if config.archive.config else "",
+        ),
     )
 
 
 def check_files(config: StoreConfig) -> None:
-    """Checks that each file of [tls] can be read; its content is looked at when it is used.
+    """Checks that each file of [tls] and [archive] can be read; its content is looked at when it
+    is used.
 
     It is no part of `load`, because a configuration is also checked on machines that do not have
     its certificates. Raises ConfigError.
     """
-    for name in (*_TLS_FILES, *_TLS_LISTS):
-        file = getattr(config.tls, name)
+    files = {f"tls.{name}": getattr(config.tls, name) for name in (*_TLS_FILES, *_TLS_LISTS)}
+    for key, file in (files | {"archive.config": config.archive.config}).items():
         try:
             if file:
                 Path(file).open("rb").close()
         except OSError as error:
-            raise ConfigError(f"tls.{name}", f"cannot read {file}: {error.strerror}") from error
+            raise ConfigError(key, f"cannot read {file}: {error.strerror}") from error
 
 
 def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:

@@ -113,6 +113,13 @@ class Event(enum.Enum):
         " its leaderships are handed away",
     )
     CLOCK_NEAR = (logging.INFO, "the clock of this store is right again ({seconds} s off)")
+    ARCHIVER_STARTED = (logging.INFO, "the archiver of the cluster begins here, as process {pid}")
+    ARCHIVER_STOPPED = (logging.INFO, "the archiver ends here (process {pid})")
+    ARCHIVER_SAID = (logging.WARNING, "the archiver says: {text}")
+    ARCHIVER_FAILED = (
+        logging.ERROR,
+        "the archiver ended by itself with code {code}; it is begun again in {seconds} s",
+    )
     HOLD_EXPIRED = (
         logging.INFO,
         "shard {shard}: hold {hold} of {owner} at LSN {lsn} was not renewed for {ttl_s} s, and is"

@@ -304,6 +304,18 @@ def test_tls_files_that_are_not_there(tmp_path: Path) -> None:
     config.check_files(loaded)
 
 
+def test_the_archivers_configuration_is_beside_this_one(tmp_path: Path) -> None:
+    path = tmp_path / "store.toml"
+    path.write_text(f"{MINIMAL}[archive]\nconfig = 'archive.toml'\n")
+    loaded = config.load(path)
+    assert loaded.archive.config == str(tmp_path / "archive.toml")
+    with pytest.raises(ConfigError) as caught:
+        config.check_files(loaded)
+    assert caught.value.metadata["field"] == "archive.config"
+    (tmp_path / "archive.toml").touch()
+    config.check_files(loaded)
+
+
 @pytest.mark.parametrize(
     ("client", "peer", "admin", "field"),
     [

@@ -332,6 +332,13 @@ EVENTS_SILENT_S: Final = 20.0
 """Without such an answer for so long the watchers are sent to other stores; an election of shard 0
 takes a few seconds."""
 
+ARCHIVER_LINE_BYTES_MAX: Final = 65536
+"""Of a line that the archiver of a store says; what is longer is not logged."""
+
+ARCHIVER_PAUSE_S_MAX: Final = 60.0
+"""An archiver of a store that does not stay is begun again after a second, two, four, and at most
+this: what stops it is a configuration, a key, a folder, and takes a person."""
+
 # --- the command line -----------------------------------------------------------------------------
 
 COMPLETION_TIMEOUT_S: Final = 1.0

@@ -29,7 +29,7 @@ from logservice_wire.errors import LogServiceError
 from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
-from logservice.ids import NO_REPLICA, ReplicaId, ShardId
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
@@ -39,6 +39,7 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.server import descriptors
+from logservice.server.archiver_process import ArchiverProcess, archiver_command
 from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
 from logservice.server.edge.call import refused
@@ -81,6 +82,7 @@ class Store:
         self._transport: TcpTransport | None = None
         self._shares: descriptors.Shares | None = None
         self._client_port: ClientPort | None = None
+        self._archiver: ArchiverProcess | None = None
         self.client_address = ""
         self.peer_address = ""
 
@@ -135,6 +137,9 @@ class Store:
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
             self._background(self._tls.run)
+        if file := self._config.archive.config:
+            self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
+            self._background(self._archiver.run)
 
     def alarms(self) -> list[str]:
         """What a person must look at; for health and logs. Empty when all is well."""
@@ -144,6 +149,7 @@ class Store:
             *(self._client_port.alarms() if self._client_port is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),
             *(self._parts.host.clocks.alarms() if self._parts is not None else ()),
+            *(self._archiver.alarms() if self._archiver is not None else ()),
         ]
 
     async def stop(self) -> None:
@@ -169,6 +175,11 @@ class Store:
             await asyncio.to_thread(self._tracing.close)
         if self._monitor is not None:
             self._monitor.stop()
+
+    def _leads_hakeeper(self) -> bool:
+        assert self._parts is not None  # asked after the start
+        running = self._parts.host.replicas.running
+        return HAKEEPER_SHARD in running and running[HAKEEPER_SHARD].raft.role is Role.LEADER
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -34,7 +34,12 @@ archive.add_command(restore_all)
 @archive.command()
 @_config
 @click.option("--once", is_flag=True, help="Archive what there is now, and end.")
-def run(config_path: Path, once: bool) -> int:
+@click.option(
+    "--until-input-ends",
+    is_flag=True,
+    help="End when standard input, a pipe, ends as well: with the program that holds it.",
+)
+def run(config_path: Path, once: bool, until_input_ends: bool) -> int:
     """Archive the chosen logs until SIGTERM or SIGINT."""
     need_pyarrow()
     from logservice.archive.running import Archiver
@@ -52,6 +57,8 @@ def run(config_path: Path, once: bool) -> int:
             running = asyncio.ensure_future(archiver.run())
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            if until_input_ends:
+                asyncio.get_running_loop().add_reader(0, running.cancel)
             with contextlib.suppress(asyncio.CancelledError):
                 await running
             return 0
