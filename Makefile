@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 KILLS ?= 30
+MINUTES ?= 120
 ROUNDS ?= 3
 BUSY ?= --one-core --busy 2
 SEEDS ?= 300
@@ -22,7 +23,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life recovery chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life recovery endurance chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -160,6 +161,9 @@ life: .venv ## a cluster lives: zones, the loss of one, drain, restarts, rebalan
 
 recovery: .venv ## a majority's disks are lost, then all: a database goes on, from what is left and from its archive
 	$(BIN)/python -m tests.recovery $(RECOVERY_FLAGS)
+
+endurance: .venv ## truncations ten times a second, archive, mirror, kills: make endurance MINUTES=120
+	$(BIN)/python -m tests.endurance --minutes $(MINUTES)
 
 chaos: .venv ## SIGKILL of random stores under load: make chaos KILLS=30
 	$(BIN)/python -m tests.chaos --kills $(KILLS)

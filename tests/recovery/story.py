@@ -33,15 +33,14 @@ from logservice_wire.errors import Fenced, LineageChanged, LogServiceError
 
 from examples.sqlite_wal.service_log import ServiceLog
 from examples.sqlite_wal.shipper import Shipped
-from examples.sqlite_wal.watch import bytes_on_disk
-from logservice import bounds
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cluster_state import whole
 from tests.local_stores import kill_stores
-from tests.recovery.programs import (
+from tests.programs import (
     Archive,
     Mirror,
-    RecoveryFailed,
+    Space,
+    StoryFailed,
     check,
     program,
     told,
@@ -84,7 +83,7 @@ class Step:
 
 
 class Story:
-    """One run; `run` raises RecoveryFailed. `end` ends what it started."""
+    """One run; `run` raises StoryFailed. `end` ends what it started."""
 
     def __init__(self, directory: Path, size: Size, say: Callable[[str], None]) -> None:
         """Nothing is started yet."""
@@ -102,8 +101,6 @@ class Story:
         """The next LSN of each log beside the database's."""
         self.truncated_lsn = 0
         """Up to where the database's log was truncated."""
-        self.kept = ""
-        """What the stores keep, as `too_much` has found it."""
         self.checkpoint: Shipped
         self.known: Known
         """The database as it has to be."""
@@ -135,7 +132,7 @@ class Story:
     def end(self) -> None:
         """End every process that was started here."""
         for archive in self.archives:
-            archive.end()
+            archive.process.end()
         for mirror in self.mirrors:
             mirror.process.end()
         for cluster in self.clusters:
@@ -225,9 +222,9 @@ class Story:
             found = error.number("fork_lsn")
             check(found == fork_lsn, f"the database is told of a fork at {found}, not {fork_lsn}")
         else:
-            raise RecoveryFailed(f"an append of the old history got LSN {lsn}")
+            raise StoryFailed(f"an append of the old history got LSN {lsn}")
         said = f"was continued by force behind LSN {fork_lsn}:"
-        output = self.archives[-1].output
+        output = self.archives[-1].process.output
         self.wait(
             "the archiver refuses the new history",
             lambda: "" if said in output.read_text() else "it has not said so",
@@ -244,7 +241,7 @@ class Story:
 
     def go_on_from_what_is_left(self) -> None:
         """The database is made anew of its image and the log, which is archived elsewhere now."""
-        self.archives[-1].end()
+        self.archives[-1].process.end()
         self.new_archive().begin()
         self.database.close()
         self.database = self.recovered("from what is left", self.size.transactions)
@@ -297,7 +294,7 @@ class Story:
         with self.client() as client:
             epoch = client.shard(self.shop).status().writer_epoch
         self.database.close()
-        self.archives[-1].end()
+        self.archives[-1].process.end()
         kill_stores(self.cluster)
         shutil.rmtree(self.cluster.directory)
         for file in self.directory.glob("*.db*"):
@@ -329,7 +326,7 @@ class Story:
         except Fenced:
             pass
         else:
-            raise RecoveryFailed(f"a writer with the epoch of the lost cluster got LSN {lsn}")
+            raise StoryFailed(f"a writer with the epoch of the lost cluster got LSN {lsn}")
         self.new_mirror("shop")
         self.database = self.recovered("elsewhere", self.size.transactions // 2)
         with self.client() as client:
@@ -360,7 +357,7 @@ class Story:
         except Fenced:
             pass
         else:
-            raise RecoveryFailed(f"a writer with the epoch of the source got LSN {lsn}")
+            raise StoryFailed(f"a writer with the epoch of the source got LSN {lsn}")
         self.database = self.recovered("at the second site", self.size.transactions // 4)
         self.space()
         self.database.close()
@@ -404,28 +401,10 @@ class Story:
         """T4, INV-GC-SPACE: no replica keeps an entry that a truncation covers, and the sealed
         segments of a store take at most so many times what lives in them; the newest is beside.
         """
-        self.wait("no more is kept than may be", self.too_much)
-        self.teller.tell(f"  {self.kept}")
-
-    def too_much(self) -> str:
-        """Which store keeps more than it may; empty when none does."""
-        done = told("logctl", "--endpoints", ",".join(self.cluster.endpoints()), *_TRUNCATION)
-        for one in done:
-            where = f"shard {one['shard']} on {one['store']}"
-            if one["truncatable_bytes"] or one["error"]:
-                return f"{where} keeps {one['truncatable_bytes']} bytes too many; {one['error']}"
-            if one["shard"] == self.shop and one["truncated_lsn"] < self.truncated_lsn:
-                return f"{where} is truncated to LSN {one['truncated_lsn']}"
-        kept = []
-        for store in self.cluster.stores:
-            live = sum(one["retained_bytes"] for one in done if one["store"] == store)
-            used = bytes_on_disk(self.data(store))
-            allowed = live / bounds.LOGDB_REWRITE_LIVE_RATIO + SEGMENT_BYTES
-            if used > allowed:
-                return f"{store} has {used} bytes in segments, of which {live} live"
-            kept.append(f"{used / 2**20:.1f} MiB for {live / 2**20:.2f}")
-        self.kept = f"segments of the stores, for what lives in them: {', '.join(kept)}"
-        return ""
+        space = Space(self.cluster, SEGMENT_BYTES)
+        truncated = {self.shop: self.truncated_lsn}
+        self.wait("no more is kept than may be", lambda: space.too_much(truncated))
+        self.teller.tell(f"  {space.kept}")
 
     def survivor_lacks(self) -> str:
         """What the store that will survive has not applied yet."""
@@ -450,19 +429,13 @@ class Story:
         wanted = {"shop": self.database.shipper.acked.next_lsn}
         for number, next_lsn in enumerate(self.audits.values()):
             wanted[f"audit-{number}"] = next_lsn
-
-        def missing() -> str:
-            found = self.archives[-1].ends()
-            late = [name for name, lsn in wanted.items() if found.get(name, 0) < lsn]
-            return f"{len(late)} of {len(wanted)} logs are behind" if late else ""
-
-        self.wait("all of it is archived", missing)
+        self.wait("all of it is archived", lambda: self.archives[-1].lacks(wanted))
 
     def wait_mirrored(self) -> None:
         """Wait until the second site has all that was acked."""
         wanted = self.database.shipper.acked.next_lsn
         if self.mirrors:
-            self.wait("all of it is mirrored", lambda: self.mirrors[-1].lacks(wanted))
+            self.wait("all of it is mirrored", lambda: self.mirrors[-1].lacks({"shop": wanted}))
 
     def write_audits(self) -> None:
         """A few records into each log beside the database's."""
@@ -490,7 +463,8 @@ class Story:
 
     def new_archive(self) -> Archive:
         """An empty archive of the cluster."""
-        made = Archive(self.directory / f"archive-{len(self.archives) + 1}")
+        folder = self.directory / f"archive-{len(self.archives) + 1}"
+        made = Archive(folder, ["shop", "audit-*"])
         made.configure(self.cluster.endpoints())
         self.archives.append(made)
         return made
@@ -498,7 +472,9 @@ class Story:
     def new_mirror(self, name: str) -> None:
         """Of the database's log, as it is in the newest cluster."""
         target = self.site.endpoints()
-        self.mirrors.append(Mirror(self.directory, self.cluster.endpoints(), target, name))
+        made = Mirror(self.directory, self.cluster.endpoints(), target, {"shop": name})
+        self.mirrors.append(made)
+        made.begin()
 
     def new_file(self, name: str) -> Path:
         return self.directory / name
@@ -524,9 +500,6 @@ class Story:
         self.teller.tell(
             f"  took {self.steps[-1].seconds:.1f} s; {self.steps[-1].note}".rstrip("; ")
         )
-
-
-_TRUNCATION = ("--timeout", "30", "shards", "--truncation")
 
 
 async def append_with(endpoints: list[str], log: int, epoch: int) -> int:
