@@ -20,11 +20,13 @@ from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind, Proposal
 from logservice.envelope import NO_PROPOSAL, encode_command
 from logservice.hakeeper.commands.replies import ShardLimits
-from logservice.ids import Index, Lsn, SessionId, ShardId, Term
+from logservice.ids import Incarnation, Index, Lsn, SessionId, ShardId, StoreId, Term
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.pace import LimitTable, Pace
 from logservice.nodehost.replica.pending import PendingBook
+from logservice.nodehost.replica.unwritten import Unwritten
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing
 from logservice.raft.errors import DropReason, ProposalDropped
@@ -115,12 +117,15 @@ class Bench:
         self.clock = ManualClock()
         self.table = LimitTable()
         self.pace = Pace(self.table, self.clock, SHARD)
+        self.memory = MemoryPart(bounds.UNWRITTEN_BYTES_MAX)
+        self.unwritten = Unwritten(self.memory, Incarnation(1), StoreId("own"))
         self.intake = Intake(
             self.core,  # type: ignore[arg-type]
             Admission(self.rsm),
             self.book,
             self.pace,
             AppendTime(self.rsm, Wall(wall_us), KnownVersion(2)) if wall_us else None,
+            self.unwritten,
             origin=7,
             count_max=100,
             bytes_max=1 << 20,
@@ -153,6 +158,10 @@ class Bench:
     def open_disks(self) -> None:
         self.core.block_room = self.core.quorum_room = ROOM_MAX
         self.core.quorum_closed = False
+
+    def written(self) -> None:
+        """What was put into the log is on the disk."""
+        self.unwritten.give_back(self.unwritten.hand_over())
 
     def apply_next(self) -> None:
         entry = self.core.entries[self.rsm.state.applied_index]
@@ -505,3 +514,43 @@ async def test_a_stamp_that_got_into_no_log_leaves_out_no_time(lost: str) -> Non
         bench.drain()
         bench.apply_next()
         assert (await ack).value == APPEND_TIME_US_MAX + later
+
+
+async def test_proposals_wait_while_too_much_waits_for_the_disk() -> None:
+    """INV-MEM-1: what the log gets beyond UNWRITTEN_BYTES_MAX, made small, waits in the intake."""
+    bench = Bench()
+    size = 1 + 128
+    bench.memory.limit = 4 * size
+    bench.add()
+    bench.drain()
+    bench.apply_next()
+    for _ in range(4):
+        bench.add()
+    bench.drain()
+    # One was in the log, and a holder has as much as is free: one more finds room.
+    assert (len(bench.intake), bench.memory.used, bench.intake.crowded) == (3, 2 * size, True)
+    bench.apply_next()
+    bench.drain()
+    assert len(bench.intake) == 3
+    bench.written()
+    bench.drain()
+    assert (len(bench.intake), bench.intake.crowded) == (0, False)
+
+
+async def test_a_proposal_that_is_larger_than_its_share_goes_when_nothing_else_waits() -> None:
+    bench = Bench()
+    bench.memory.limit = 100
+    bench.add()
+    bench.drain()
+    assert (len(bench.intake), bench.memory.used) == (0, 129)
+
+
+async def test_proposals_that_the_core_drops_hold_nothing() -> None:
+    """INV-UNWRITTEN-2"""
+    bench = Bench()
+    bench.core.failure = ProposalDropped(DropReason.TRANSFERRING)
+    future = bench.add()
+    bench.drain()
+    bench.written()
+    assert isinstance(future.exception(), Busy)
+    assert bench.memory.used == 0

@@ -56,6 +56,7 @@ from logservice.invariants import InvariantViolation, invariant
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.pace import Pace
 from logservice.nodehost.replica.pending import Pending, PendingBook
+from logservice.nodehost.replica.unwritten import Unwritten
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing, Raft
 from logservice.raft.errors import ProposalDropped
@@ -109,6 +110,7 @@ class Intake:
         book: PendingBook,
         pace: Pace,
         times: AppendTime | None,
+        unwritten: Unwritten,
         *,
         origin: int,
         count_max: int,
@@ -120,6 +122,9 @@ class Intake:
         self._book = book
         self._pace = pace
         self._times = times
+        self._unwritten = unwritten
+        self.crowded = False
+        """Whether requests wait because too much waits for the disk (`unwritten`)."""
         self.paced = False
         """Whether appends wait for the limits of the log."""
         self.turn_over = False
@@ -229,6 +234,8 @@ class Intake:
         parked: list[Waiting] = []
         kept: list[Waiting] = []
         self.paced, limited = False, self._pace.limited
+        self.crowded, memory = False, self._unwritten.room
+        taken = 0
         behind: set[SessionId] = set()
         depth = _DEPTH_BYTES_MAX - now.uncommitted_bytes
         room = min(depth, bounds.INTAKE_TURN_BYTES)
@@ -237,6 +244,9 @@ class Intake:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
                 break  # the disks take no more at a time: what is on its way goes first
+            if taken + item.pending.size > memory:
+                self.crowded = True
+                break
             if limited and item.append is not None and (self.paced or self._pace.wait_s() > 0):
                 self.paced = True
                 if not self._waiting_commands:
@@ -255,6 +265,7 @@ class Intake:
                 parked.append(item)
             elif self._take(item, batch, parked):
                 room -= item.pending.size
+                taken += item.pending.size
                 if item.append is not None:
                     disk_room -= item.pending.size
                     if disk_room < 0:
@@ -269,6 +280,8 @@ class Intake:
                 # session for a gap. This one may wait for more entries than admission asked for.
                 behind.add(session)
         self.turn_over = room <= 0 and depth > bounds.INTAKE_TURN_BYTES and bool(self.waiting)
+        if taken:
+            self._unwritten.take_own(taken)
         try:
             self._propose(batch)
         finally:
