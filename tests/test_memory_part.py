@@ -34,8 +34,9 @@ def test_holders_that_give_nothing_back_leave_room_for_others() -> None:
 
 def test_holders_that_compete_get_equal_shares() -> None:
     part = MemoryPart(1000)
-    while any([part.take(number, 1) for number in range(4)]):
-        pass
+    for _ in range(1000):
+        for number in range(4):
+            part.take(number, 1)
     assert [part.held(number) for number in range(4)] == [200] * 4
     assert 1000 - part.used == 200
 
@@ -67,8 +68,10 @@ def test_room_is_what_can_be_taken() -> None:
             if expected:
                 kept.append((holder, size))
             assert part.used == sum(size for _, size in kept)
-            assert part.used <= part.limit or len(kept) <= 1 or part.used <= max(
-                size for _, size in kept
+            assert (
+                part.used <= part.limit
+                or len(kept) <= 1
+                or part.used <= max(size for _, size in kept)
             )
         for holder, size in kept:
             part.give_back(holder, size)

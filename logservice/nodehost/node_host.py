@@ -128,6 +128,7 @@ class NodeHost:
             clock, options.tail_read_bytes_per_s, options.catch_up_read_bytes_per_s
         )
         self.unwritten = MemoryPart(options.unwritten_bytes_max)
+        self.proposals = MemoryPart(options.store_proposal_bytes_max)
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.hold_expiry = HoldExpiry(clock)

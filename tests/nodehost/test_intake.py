@@ -117,6 +117,7 @@ class Bench:
         self.clock = ManualClock()
         self.table = LimitTable()
         self.pace = Pace(self.table, self.clock, SHARD)
+        self.proposals = MemoryPart(bounds.STORE_PROPOSAL_BYTES_MAX)
         self.memory = MemoryPart(bounds.UNWRITTEN_BYTES_MAX)
         self.unwritten = Unwritten(self.memory, Incarnation(1), StoreId("own"))
         self.intake = Intake(
@@ -126,6 +127,8 @@ class Bench:
             self.pace,
             AppendTime(self.rsm, Wall(wall_us), KnownVersion(2)) if wall_us else None,
             self.unwritten,
+            self.proposals,
+            shard=SHARD,
             origin=7,
             count_max=100,
             bytes_max=1 << 20,
@@ -554,3 +557,50 @@ async def test_proposals_that_the_core_drops_hold_nothing() -> None:
     bench.written()
     assert isinstance(future.exception(), Busy)
     assert bench.memory.used == 0
+
+
+async def test_requests_of_all_logs_are_bounded_and_one_log_leaves_room() -> None:
+    """Reaches STORE_PROPOSAL_BYTES_MAX, which is made small (INV-INTAKE-2). BUSY is definite."""
+    bench = Bench()
+    size, shared = 1 + 128, bench.proposals
+    shared.limit = 4 * size
+    waiting = [bench.add(), bench.add()]
+    with pytest.raises(Busy, match="all logs"):
+        bench.add()
+    assert (len(bench.intake), shared.used, shared.refused) == (2, 2 * size, 1)
+    assert shared.take("another log", size)
+    shared.give_back("another log", size)
+    bench.drain()
+    assert shared.used == 2 * size, "it counts until its outcome is known"
+    for _ in waiting:
+        bench.apply_next()
+    bench.intake.settle()
+    assert shared.used == 0
+    assert all(future.done() for future in waiting)
+
+
+async def test_what_requests_took_is_given_back_whatever_becomes_of_them() -> None:
+    """INV-INTAKE-2: expired in the intake and in the log, forwarded, refused, and stopped."""
+    bench = Bench()
+    shared = bench.proposals
+    bench.add()
+    bench.intake.expire(2e9)
+    assert shared.used == 0
+    bench.add()
+    [item] = bench.intake.forward_all()
+    bench.intake.settle()
+    assert shared.used == 129, "its way to another store counts"
+    bench.intake.put_back(item)
+    bench.intake.came_back(item)
+    assert shared.used == 129
+    bench.intake.fail_all(NotReady("it stops"))
+    assert shared.used == 0
+    bench.add()
+    bench.drain()
+    bench.book.expire(2e9)
+    bench.intake.expire(2e9)
+    assert shared.used == 0
+    bench.core.failure = ProposalDropped(DropReason.BUSY)
+    bench.add()
+    bench.drain()
+    assert shared.used == 0

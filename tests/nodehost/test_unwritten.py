@@ -188,14 +188,14 @@ async def test_a_message_without_room_is_answered_by_nothing(
 
     monkeypatch.setattr(type(host), "send", watched)
     host.on_messages(identity(stores, 1), [(SHARD, message)])
-    replica.directory.engine._pass()  # noqa: SLF001
+    replica.directory.engine._pass()
     assert (replica.raft.last_index, replica.raft.term, replica.raft.commit) == before
     assert not said
     beat = Heartbeat(
         to=message.to, sender=message.sender, term=message.term, commit=replica.raft.commit
     )
     host.on_messages(identity(stores, 1), [(SHARD, beat)])
-    replica.directory.engine._pass()  # noqa: SLF001
+    replica.directory.engine._pass()
     assert said
     part.give_back("somebody", LIMIT)
 

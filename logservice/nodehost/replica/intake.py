@@ -20,10 +20,15 @@ knows that the earlier attempt ended with an unknown outcome, and says so.
 A drain takes INTAKE_TURN_BYTES at most; with more waiting the replica has its next turn behind the
 other shards, so that a disk's queue (`write_queue`) has writes to choose from.
 
+Requests of all replicas of a store share a part of its memory (`memory_part`), each log a holder:
+one that nobody can serve leaves room for the others. A request takes its size when it comes, and
+`settle` gives back what is neither here, nor on its way to another store, nor in the book.
+
 What a limited log appends is paid for here (`pace`). While nothing may be taken, appends keep their
 order and commands go past them.
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
+INV-INTAKE-2: after `settle` a replica holds of that part what its requests take, and no more.
 """
 
 from __future__ import annotations
@@ -51,8 +56,9 @@ from logservice.envelope import (
     encode_blocks,
     encode_command,
 )
-from logservice.ids import NO_SESSION, Index, Lsn, SessionId
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId, ShardId
 from logservice.invariants import InvariantViolation, invariant
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.pace import Pace
 from logservice.nodehost.replica.pending import Pending, PendingBook
@@ -100,7 +106,8 @@ class Waiting:
 
 class Intake:
     """See the module's text. `origin` makes proposal ids unique over restarts. `times` stamps the
-    entries with blocks; a shard without blocks has neither that nor `admission`.
+    entries with blocks; a shard without blocks has neither that nor `admission`. `part` is what the
+    requests of all replicas may take.
     """
 
     def __init__(
@@ -111,7 +118,9 @@ class Intake:
         pace: Pace,
         times: AppendTime | None,
         unwritten: Unwritten,
+        part: MemoryPart,
         *,
+        shard: ShardId,
         origin: int,
         count_max: int,
         bytes_max: int,
@@ -123,6 +132,9 @@ class Intake:
         self._pace = pace
         self._times = times
         self._unwritten = unwritten
+        self._part = part
+        self._shard = shard
+        self._held = 0
         self.crowded = False
         """Whether requests wait because too much waits for the disk (`unwritten`)."""
         self.paced = False
@@ -164,10 +176,15 @@ class Intake:
             or self._waiting_bytes + self._away_bytes + self._book.bytes + size > self._bytes_max
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
+        if size > self._part.room(self._shard):
+            self._part.refused += 1
+            raise Busy("the proposals of all logs take the store's memory", retry_after_ms=50)
         if append is not None and self._pace.limited and self._raft.role is Role.LEADER:
             wait_s = self._pace.refuse_after_s(self._waiting_bytes, self._waiting_records)
             if wait_s:
                 raise _over_limit(wait_s)
+        self._part.take(self._shard, size)
+        self._held += size
         self._waits(
             Waiting(
                 Pending(future, deadline_s, size),
@@ -190,6 +207,13 @@ class Intake:
         else:
             self._waiting_commands += sign
 
+    def settle(self) -> None:
+        """Give back what requests took that are answered (INV-INTAKE-2)."""
+        left = self._waiting_bytes + self._away_bytes + self._book.bytes
+        if left < self._held:
+            self._part.give_back(self._shard, self._held - left)
+            self._held = left
+
     def forward_all(self) -> list[Waiting]:
         """Remove and return what waits, to be forwarded. Each request counts here until
         `came_back`: a leader that does not answer must not cost more memory than one that is
@@ -204,6 +228,7 @@ class Intake:
         """An attempt to forward `item` ended in any way."""
         self._away -= 1
         self._away_bytes -= item.pending.size
+        self.settle()
 
     def put_back(self, item: Waiting) -> None:
         """A forwarded request surely did not reach a leader; it waits for the next one."""
@@ -289,6 +314,7 @@ class Intake:
                 item.park_until = max(item.park_until, self._raft.last_index)
             for item in reversed(kept):
                 self._waits(item, first=True)
+            self.settle()
 
     def _worth_waiting(self, unapplied: int) -> bool:
         """Whether requests should wait for the unapplied entries, and then share one entry.
@@ -309,11 +335,13 @@ class Intake:
             for item in self._take_all():
                 if not item.pending.future.done():
                     self._waits(item)
+        self.settle()
 
     def fail_all(self, error: LogServiceError) -> None:
         """The replica stops: nothing here was proposed."""
         for item in self._take_all():
             item.pending.fail(error)
+        self.settle()
 
     def send_back(self, make_error: Callable[[], LogServiceError], *, leader_known: bool) -> None:
         """This store is not the leader's: send back the requests that were forwarded to it. Once
@@ -329,6 +357,7 @@ class Intake:
                     item.pending.fail(make_error())
                 else:
                     self.put_back(item)
+            self.settle()
 
     def _take_all(self) -> list[Waiting]:
         taken = list(self.waiting)
@@ -390,6 +419,7 @@ class Intake:
         for item in self._take_all():
             if not self._refused_on_closed_disks(item, None):
                 self.put_back(item)
+        self.settle()
 
     def _refused_on_closed_disks(self, item: Waiting, next_lsn: Lsn | None) -> bool:
         """Whether `item` is an append, or opens a session for appends, and so has been answered.

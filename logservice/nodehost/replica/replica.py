@@ -153,6 +153,8 @@ class ReplicaHost(Protocol):
     """At which rate members that are far behind get what they lack."""
     unwritten: MemoryPart
     """What all replicas hold that is not on a disk yet."""
+    proposals: MemoryPart
+    """What the requests of all replicas take until they have their outcomes."""
 
     def tell(self, event: HostEvent) -> None:
         """Something has happened; see `listeners`."""
@@ -278,6 +280,8 @@ class Replica:
             if self.log_rsm is not None
             else None,
             self._unwritten,
+            host.proposals,
+            shard=self.shard,
             origin=origin,
             count_max=self._options.pending_proposals_max,
             bytes_max=self._options.pending_proposal_bytes_max,
@@ -699,6 +703,7 @@ class Replica:
                 self.book.applied(entry, outcomes)
             self.applied = entry.index
             self.applied_term = entry.term
+        self.intake.settle()
         self.hearing.members.applied(self.applied_term)
         whole_log = self.raft.applied(self.applied)
         if self.admission is not None and whole_log:
@@ -752,6 +757,7 @@ class Replica:
         self.applied = snapshot.index
         self.applied_term = snapshot.term
         self.book.skipped(snapshot.index)
+        self.intake.settle()
         self.hold_times.changes = -1
         self.reads.applied(self.applied)
         self._wake_lsn_waiters()

@@ -3,7 +3,8 @@
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
 `drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `memory.py`, `promises.py`,
-`restores.py`, `retention.py`, `segments.py`, `snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
+`restores.py`, `retention.py`, `segments.py`, `snapshots.py`, `stores.py`, `stuck.py` and
+`times.py`.
 """
 
 from __future__ import annotations
