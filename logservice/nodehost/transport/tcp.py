@@ -251,6 +251,11 @@ class TcpTransport:
         """The stores known and where they are first looked for."""
         return {store: addresses[0] for store, addresses in self._addresses.items()}
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of frames and snapshots that are not whole."""
+        return self._budget.bytes
+
     def stats(self) -> TransportStats:
         """A copy of the counters."""
         lines = [*self._lines.values(), *self._bulk.values(), *self._visits.values()]
