@@ -604,3 +604,25 @@ async def test_what_requests_took_is_given_back_whatever_becomes_of_them() -> No
     bench.add()
     bench.drain()
     assert shared.used == 0
+
+
+async def test_commands_go_past_appends_that_wait_for_memory() -> None:
+    """A full disk is freed by a truncation: that one waits for nothing that the disk has to do."""
+    bench = Bench()
+    bench.memory.limit = 300
+    bench.add()
+    bench.drain()
+    bench.apply_next()
+    appends = [bench.add(), bench.add()]
+    truncated = bench.command(TRUNCATE)
+    bench.drain()
+    assert (bench.intake.crowded, len(bench.intake)) == (True, 2)
+    bench.apply_next()
+    assert truncated.done()
+    assert not any(future.done() for future in appends)
+    bench.written()
+    for _ in appends:
+        bench.drain()
+        bench.apply_next()
+        bench.written()
+    assert appends[0].result().lsn < appends[1].result().lsn

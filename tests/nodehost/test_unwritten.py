@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from logservice_wire.errors import Busy
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.memory_part import MemoryPart
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.unwritten import size_of
+from logservice.outcome import Applied
 from logservice.raft.messages import AppendEntries, Heartbeat
 from logservice.raft.ready import Role
 from tests.nodehost.cluster import SHARD, Cluster, request
@@ -247,3 +249,40 @@ def test_what_counts() -> None:
         **head, prev_index=Index(1), prev_term=Term(1), entries=(entry,) * 10, commit=Index(1)
     )
     assert size_of(few) >= 10 * 128
+
+
+async def test_several_parts_at_once_stay_within_and_the_store_serves_afterwards(
+    stores: Stores,
+) -> None:
+    """INV-MEM-1: two of three disks stand still, so nothing commits; clients append to every log
+    until they are told BUSY, and go on. Then the disks answer.
+    """
+    host, shared = stores.host(1), stores.host(1).proposals
+    shared.limit = 1024 * 1024
+    await eventually(stores.level)
+    for number in (1, 2):
+        stores.disks[number].answers.clear()
+    appends: list[asyncio.Future[Applied]] = []
+    busy = 0
+    for _ in range(12):
+        for shard in stores.shards[1:]:
+            try:
+                appends.append(host.submit_append(shard, request(block=BLOCK), 60.0))
+            except Busy:
+                busy += 1
+        await asyncio.sleep(0.02)
+        assert shared.used <= shared.limit
+        assert stores.part(1).used <= LIMIT
+        assert stores.part(2).used <= LIMIT
+    assert busy
+    assert shared.used > shared.limit // 2
+    assert min(stores.part(number).used for number in (1, 2)) > LIMIT // 4
+    # A log of which nothing waits is taken beside them.
+    appends.append(host.submit_append(SHARD, request(block=b"x"), 60.0))
+    for number in (1, 2):
+        stores.disks[number].answers.set()
+    positions = [applied.lsn for applied in await asyncio.gather(*appends)]
+    assert len(positions) == len(appends)
+    await eventually(stores.level)
+    assert shared.used == 0
+    await host.append(SHARD, request(block=BLOCK), 30.0)

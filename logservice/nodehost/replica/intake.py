@@ -24,8 +24,8 @@ Requests of all replicas of a store share a part of its memory (`memory_part`), 
 one that nobody can serve leaves room for the others. A request takes its size when it comes, and
 `settle` gives back what is neither here, nor on its way to another store, nor in the book.
 
-What a limited log appends is paid for here (`pace`). While nothing may be taken, appends keep their
-order and commands go past them.
+What a limited log appends is paid for here (`pace`), and its entries share what may wait for the
+disks (`unwritten`). While nothing may be taken, appends keep their order and commands go past them.
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 INV-INTAKE-2: after `settle` a replica holds of that part what its requests take, and no more.
@@ -247,14 +247,7 @@ class Intake:
         block_room = self._block_room = now.block_room
         if block_room and self._worth_waiting(now.last_index - applied):
             return
-        if self._admission is not None and now.term != self._admission_term:
-            # What admission remembers of an older term's tail may have been cut since.
-            self._admission.reset()
-            if self._times is not None:
-                self._times.begin_term()
-            self._admission_term = now.term
-            for item in self.waiting:
-                item.park_until = 0
+        self._follow_term(now.term)
         batch = _Batch(now.next_lsn, now.last_index, self._times)
         parked: list[Waiting] = []
         kept: list[Waiting] = []
@@ -269,11 +262,7 @@ class Intake:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
                 break  # the disks take no more at a time: what is on its way goes first
-            if taken + item.pending.size > memory:
-                self.crowded = True
-                break
-            if limited and item.append is not None and (self.paced or self._pace.wait_s() > 0):
-                self.paced = True
+            if item.append is not None and self._held_back(item.pending.size, memory - taken):
                 if not self._waiting_commands:
                     break
                 kept.append(self.waiting.popleft())
@@ -290,8 +279,8 @@ class Intake:
                 parked.append(item)
             elif self._take(item, batch, parked):
                 room -= item.pending.size
-                taken += item.pending.size
                 if item.append is not None:
+                    taken += item.pending.size
                     disk_room -= item.pending.size
                     if disk_room < 0:
                         invariant(False, "INV-ROOM-1", room=block_room, short=-disk_room)
@@ -315,6 +304,26 @@ class Intake:
             for item in reversed(kept):
                 self._waits(item, first=True)
             self.settle()
+
+    def _held_back(self, size: int, memory: int) -> bool:
+        """Whether an append of `size` bytes waits: for memory, for its log's limit, or behind one
+        that does.
+        """
+        if not (self.crowded or self.paced):
+            self.crowded = size > memory
+            self.paced = not self.crowded and self._pace.limited and self._pace.wait_s() > 0
+        return self.crowded or self.paced
+
+    def _follow_term(self, term: int) -> None:
+        if self._admission is None or term == self._admission_term:
+            return
+        # What admission remembers of an older term's tail may have been cut since.
+        self._admission.reset()
+        if self._times is not None:
+            self._times.begin_term()
+        self._admission_term = term
+        for item in self.waiting:
+            item.park_until = 0
 
     def _worth_waiting(self, unapplied: int) -> bool:
         """Whether requests should wait for the unapplied entries, and then share one entry.

@@ -4,7 +4,7 @@ Theory of operation. Entries come from a leader, or from those who append here, 
 like; they leave memory at the pace of the disk. A log keeps at most what its leader may have under
 way, but a store has thousands of logs. So all replicas of a store share one part of its memory
 (`memory_part`). A message of a leader takes its size from it before the core hears it; an own
-proposal does before it is put into the log. The write that brings the entries to the disk gives the
+append does before it is put into the log. The write that brings the entries to the disk gives the
 size back when it is durable, or when it will never be written. What never got into a write, because
 the core refused it or had it already, is given back by the next pass.
 
@@ -23,7 +23,9 @@ holder that holds nothing finds room beside those who take all they can. The hol
 that send, one by one for each data directory, so that neither a store that floods nor a disk that
 stands still takes the room of the others.
 
-Own proposals wait in the intake while there is no room, where they are bounded and have deadlines.
+Own appends wait in the intake while there is no room, where they are bounded and have deadlines.
+Commands of the state machine do not wait and are not counted: they are small and few, and one of
+them may be what truncates the log on a full disk.
 
 INV-UNWRITTEN-1: a message that is not taken changes nothing of the replica and is answered by
 nothing.
@@ -81,11 +83,11 @@ class Unwritten:
 
     @property
     def room(self) -> int:
-        """For own proposals."""
+        """For own appends."""
         return self._part.room(self._own)
 
     def take_own(self, size: int) -> None:
-        """Own proposals of at most `room` bytes go into the log."""
+        """Own appends of at most `room` bytes go into the log."""
         taken = self._part.take(self._own, size)
         invariant(taken, "INV-MEM-1", size=size)
         self._charges.append((self._own, size))
