@@ -176,14 +176,12 @@ class Intake:
             or self._waiting_bytes + self._away_bytes + self._book.bytes + size > self._bytes_max
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
-        if size > self._part.room(self._shard):
-            self._part.refused += 1
-            raise Busy("the proposals of all logs take the store's memory", retry_after_ms=50)
         if append is not None and self._pace.limited and self._raft.role is Role.LEADER:
             wait_s = self._pace.refuse_after_s(self._waiting_bytes, self._waiting_records)
             if wait_s:
                 raise _over_limit(wait_s)
-        self._part.take(self._shard, size)
+        if not self._part.take(self._shard, size):
+            raise Busy("the proposals of all logs take the store's memory", retry_after_ms=50)
         self._held += size
         self._waits(
             Waiting(
@@ -253,7 +251,7 @@ class Intake:
         kept: list[Waiting] = []
         self.paced, limited = False, self._pace.limited
         self.crowded, memory = False, self._unwritten.room
-        taken = 0
+        tight, taken = limited or memory < self._waiting_bytes, 0
         behind: set[SessionId] = set()
         depth = _DEPTH_BYTES_MAX - now.uncommitted_bytes
         room = min(depth, bounds.INTAKE_TURN_BYTES)
@@ -262,7 +260,8 @@ class Intake:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
                 break  # the disks take no more at a time: what is on its way goes first
-            if item.append is not None and self._held_back(item.pending.size, memory - taken):
+            size = item.pending.size
+            if tight and item.append is not None and self._held_back(size, memory - taken):
                 if not self._waiting_commands:
                     break
                 kept.append(self.waiting.popleft())
