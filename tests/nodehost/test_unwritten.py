@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logservice_wire.errors import Busy
@@ -238,7 +239,7 @@ async def test_a_leader_whose_disk_stands_still_puts_no_more_into_its_logs(
 
 def test_what_counts() -> None:
     """Only what stays until the disk has it: no heartbeat, no append without entries."""
-    head = {"to": ReplicaId(1), "sender": ReplicaId(2), "term": Term(3)}
+    head: dict[str, Any] = {"to": ReplicaId(1), "sender": ReplicaId(2), "term": Term(3)}
     empty = AppendEntries(
         **head, prev_index=Index(1), prev_term=Term(1), entries=(), commit=Index(1)
     )
