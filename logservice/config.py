@@ -28,7 +28,7 @@ import msgspec
 from logservice_wire.errors import InvalidArgument
 from msgspec import Meta
 
-from logservice import bounds
+from logservice import bounds, memory_budget
 from logservice.identity import TRUST_DOMAIN, IdentityKind, parse_uri
 
 Name = Annotated[
@@ -237,6 +237,15 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     identity_undelivered_bytes_max: Annotated[int, Meta(ge=1)] = (
         bounds.IDENTITY_UNDELIVERED_BYTES_MAX
     )
+    memory_bytes_max: Annotated[int, Meta(ge=0)] = 0
+    """The memory budget: a store whose parts (`memory_budget`) add up to more does not start. 0:
+    what they add up to."""
+    proposal_bytes_max: Annotated[int, Meta(ge=64 * _MIB)] = bounds.STORE_PROPOSAL_BYTES_MAX
+    """Bytes of appends and commands of all logs that wait for their outcome. The next keys: of
+    entries that are not on a disk yet; of messages to other stores; of their requests."""
+    unwritten_bytes_max: Annotated[int, Meta(ge=64 * _MIB)] = bounds.UNWRITTEN_BYTES_MAX
+    peer_queue_bytes_max: Annotated[int, Meta(ge=64 * _MIB)] = bounds.PEER_QUEUES_BYTES_MAX
+    peer_request_bytes_max: Annotated[int, Meta(ge=64 * _MIB)] = bounds.PEER_REQUESTS_BYTES_MAX
     connections_max: Annotated[int, Meta(ge=1)] = bounds.CLIENT_CONNECTIONS_MAX
     """Connections to the client port; the next keys bound those of each identity and from each
     address. There are fewer where the system gives fewer descriptors."""
@@ -464,10 +473,27 @@ def check(config: StoreConfig) -> None:
     _check_one_port_each(config)
     _check_times(config)
     _check_bootstrap(config)
+    _check_memory(config)
     if config.limits.rpc_timeout_default_s > config.limits.rpc_timeout_max_s:
         raise ConfigError("limits.rpc_timeout_default_s", "expected <= limits.rpc_timeout_max_s")
     if config.limits.read_bytes_default > config.limits.read_bytes_max:
         raise ConfigError("limits.read_bytes_default", "expected <= limits.read_bytes_max")
+
+
+def memory_limits(config: StoreConfig) -> dict[str, int]:
+    """Bytes of each part of the store's memory budget, which is their sum."""
+    return memory_budget.limits_of(_memory_keys(config), len(config.store.data_directories))
+
+
+def _memory_keys(config: StoreConfig) -> dict[str, int]:
+    return {part.key: getattr(config.limits, part.key) for part in memory_budget.PARTS if part.key}
+
+
+def _check_memory(config: StoreConfig) -> None:
+    """INV-MEM-2"""
+    budget, directories = config.limits.memory_bytes_max, len(config.store.data_directories)
+    if budget and (problem := memory_budget.excess(budget, _memory_keys(config), directories)):
+        raise ConfigError("limits.memory_bytes_max", problem)
 
 
 def _check_tls(config: StoreConfig) -> None:

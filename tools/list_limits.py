@@ -23,6 +23,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logservice import memory_budget
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "limits.md"
 SOURCES = {
@@ -153,7 +155,25 @@ def _row(bound: Bound, *, tests: bool) -> str:
 
 def document() -> str:
     """What docs/limits.md has to say."""
-    return render(collect(), ATTACKS.read_text(encoding="utf-8"))
+    attacks = ATTACKS.read_text(encoding="utf-8")
+    return render(collect(), attacks.replace("{memory_budget}", budget_table()))
+
+
+def budget_table() -> str:
+    """The parts of the memory budget, and their sum for one data directory."""
+    limits = memory_budget.limits_of({}, 1)
+    rows = ["| part | MiB | key of [limits] | when it is full |", "|---|---|---|---|"]
+    for part in memory_budget.PARTS:
+        size = f"{limits[part.name] >> 20}"
+        if part.copies > 1:
+            size += f" ({part.copies} x {part.limit_bytes >> 20})"
+        if part.each_directory:
+            size += " for each data directory"
+        key = f"`{part.key}`" if part.key else ""
+        rows.append(f"| `{part.name}` | {size} | {key} | {part.when_full} |")
+    total = sum(limits.values())
+    rows.append(f"| all, with one data directory | {total >> 20} | `memory_bytes_max` | |")
+    return "\n".join(rows)
 
 
 def main() -> None:

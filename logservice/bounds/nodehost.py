@@ -12,6 +12,14 @@ PENDING_PROPOSALS_MAX: Final = 65_536
 PENDING_PROPOSAL_BYTES_MAX: Final = 128 * 1024 * 1024
 """Bytes of one replica's proposals waiting for their outcome; beyond it BUSY."""
 
+STORE_PROPOSAL_BYTES_MAX: Final = 512 * 1024 * 1024
+"""The same of all replicas of a store; beyond its share a log gets BUSY. One log that nobody can
+serve may still have all that is its own."""
+
+UNWRITTEN_BYTES_MAX: Final = 768 * 1024 * 1024
+"""Bytes of entries and snapshots of all replicas that are not on a disk yet. A disk takes seconds
+for them, and a snapshot of the largest size finds room beside 256 MiB of others."""
+
 INTAKE_TURN_BYTES: Final = 1024 * 1024
 """Bytes of requests that a shard moves into its log before the others have their turn: a commit
 group of a fast disk."""

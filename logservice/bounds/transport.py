@@ -32,6 +32,10 @@ much."""
 PEER_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
 """Unsent bytes to one store; beyond it messages are dropped, and Raft sends them again."""
 
+PEER_QUEUES_BYTES_MAX: Final = 768 * 1024 * 1024
+"""Unsent bytes to all stores. A snapshot of the largest size finds room beside 256 MiB of
+others."""
+
 PEER_CONNECT_TIMEOUT_S: Final = 2.0
 """How long the side that was dialled may take to say who it is, and as long for the side that
 dialled."""
@@ -41,6 +45,10 @@ PEER_REQUESTS_INFLIGHT_MAX: Final = 65_536
 
 PEER_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of one store's requests that are being served: four of the largest requests."""
+
+PEER_REQUESTS_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Bytes of all stores' requests that are being served. One store that hoards leaves half of it,
+more than three of the largest requests."""
 
 PEER_REQUEST_TIMEOUT_MAX_S: Final = 600.0
 """A request is given up after so long, whatever deadline it came with."""

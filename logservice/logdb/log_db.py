@@ -547,6 +547,11 @@ class LogDb:
         """Bytes of commit groups since the start."""
         return self._writer.counters.bytes_written
 
+    @property
+    def cache_bytes(self) -> int:
+        """Of entries and index columns that are kept for those who read."""
+        return self._cache.bytes + self._columns.bytes
+
     def stats(self) -> LogDbStats:
         """The figures of this moment."""
         counters, sizes, usage = self._writer.counters, self._files.sizes, self._usage

@@ -36,6 +36,7 @@ from logservice.ids import (
     StoreId,
 )
 from logservice.invariants import InvariantViolation
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
@@ -126,6 +127,8 @@ class NodeHost:
         self.reads = ReadLimits(
             clock, options.tail_read_bytes_per_s, options.catch_up_read_bytes_per_s
         )
+        self.unwritten = MemoryPart(options.unwritten_bytes_max)
+        self.proposals = MemoryPart(options.store_proposal_bytes_max)
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.hold_expiry = HoldExpiry(clock)

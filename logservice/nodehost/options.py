@@ -22,7 +22,8 @@ class NodeHostOptions:
     while a lease holds; it must be the same on every store, and no clock may run 10 % faster than
     another. apply_stuck_s: see `replica.applying`. catch_up_bytes_per_s (0: no limit) and
     the other two: see `replica.catch_up`. tail_read_bytes_per_s and catch_up_read_bytes_per_s: see
-    `replica.read_limits`.
+    `replica.read_limits`. unwritten_bytes_max, store_proposal_bytes_max: of all replicas together;
+    see `replica.unwritten` and `replica.intake`.
     """
 
     tick_ms: int = 50
@@ -42,6 +43,8 @@ class NodeHostOptions:
     catch_up_turn_bytes: int = bounds.CATCH_UP_TURN_BYTES
     tail_read_bytes_per_s: int = bounds.CATCH_UP_BYTES_PER_S_MAX
     catch_up_read_bytes_per_s: int = bounds.CATCH_UP_BYTES_PER_S_MAX
+    unwritten_bytes_max: int = bounds.UNWRITTEN_BYTES_MAX
+    store_proposal_bytes_max: int = bounds.STORE_PROPOSAL_BYTES_MAX
 
     @property
     def election_timeout_s(self) -> float:

@@ -64,6 +64,8 @@ class ClientPort:
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
+        limits = config.limits
+        self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -107,7 +109,7 @@ class ClientPort:
         if self._config.tls.enabled:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
-        budget = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
+        budget = self.answers
         server = GuardedServer(
             self._server,
             self.gate,
@@ -154,6 +156,11 @@ class ClientPort:
             await self._server.stop(_CALLS_GRACE_S)
         if self._connections is not None:
             self._connections.stop()
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """Bytes of requests that are not whole, as of the last look."""
+        return self._connections.counts.waiting_bytes if self._connections is not None else 0
 
     def alarms(self) -> list[str]:
         """What a person must look at."""

@@ -38,6 +38,8 @@ def settings_of(config: StoreConfig) -> StoreSettings:
             catch_up_bytes_per_s=config.limits.catch_up_bytes_per_s,
             tail_read_bytes_per_s=config.limits.tail_read_bytes_per_s,
             catch_up_read_bytes_per_s=config.limits.catch_up_read_bytes_per_s,
+            unwritten_bytes_max=config.limits.unwritten_bytes_max,
+            store_proposal_bytes_max=config.limits.proposal_bytes_max,
         ),
         logdb=LogDbOptions(
             segment_bytes=config.storage.segment_bytes,

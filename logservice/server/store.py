@@ -44,6 +44,7 @@ from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
 from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
+from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.schedule import TruncationSchedule
@@ -114,7 +115,10 @@ class Store:
         parts = self._parts = StoreParts(settings_of(self._config), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
-        monitor.attach(parts, transport.stats, self._tls, self.alarms, port.lines.figures)
+        memory = MemoryFigures(self._config, parts, transport, port)
+        monitor.attach(
+            parts, transport.stats, self._tls, self.alarms, port.lines.figures, memory.figures
+        )
         self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
@@ -206,6 +210,8 @@ class Store:
                 Address.parse(advertised, "listen.advertise_peer").host if advertised else None
             ),
             tls=self._tls,
+            queue_bytes_max=self._config.limits.peer_queue_bytes_max,
+            request_bytes_max=self._config.limits.peer_request_bytes_max,
         )
         return self._transport
 

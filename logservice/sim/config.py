@@ -20,6 +20,7 @@ from logservice.bounds import (
     RETENTION_BYTES_MIN,
     RETENTION_RECORDS_MIN,
     SCRUB_PASS_INTERVAL_S,
+    UNWRITTEN_BYTES_MAX,
 )
 from logservice.sim.net import NetFaults
 from logservice.versions import ONLY_FIRST, VersionRange
@@ -94,6 +95,8 @@ class SimConfig:
     any world has."""
     catch_up_behind_bytes: int = CATCH_UP_BEHIND_BYTES
     catch_up_turn_bytes: int = CATCH_UP_TURN_BYTES
+    unwritten_bytes_max: int = UNWRITTEN_BYTES_MAX
+    """Bytes of a store's entries that may wait for its disks."""
     fenced: bool = False
     truncates: bool = True
 
@@ -228,6 +231,9 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
     config.group_bytes_goal = random.Random(f"group/{seed}").choice(
         (1, 1, 300, 2000, LOGDB_GROUP_BYTES_GOAL)
     )
+    config.unwritten_bytes_max = random.Random(f"unwritten/{seed}").choice(
+        (4096, UNWRITTEN_BYTES_MAX, UNWRITTEN_BYTES_MAX, UNWRITTEN_BYTES_MAX)
+    )
     step_walls(config)
     config.net.through_codec = chance.random() < 0.3
     config.net.delay_mean_s = chance.choice((0.0003, 0.001, 0.003))
@@ -333,6 +339,13 @@ def make_slow_catch_up(config: SimConfig, bytes_per_s: int) -> None:
     config.catch_up_turn_bytes, config.catch_up_behind_bytes = 1024, 2048
 
 
+def make_little_memory(config: SimConfig) -> None:
+    """Let so little wait for slow disks that messages are dropped for it all the time."""
+    config.unwritten_bytes_max = 2048
+    config.threaded_disks, config.disk_delay_s = (True,) * config.stores, 0.02
+    config.shards, config.operations_per_s = max(2, config.shards), 60.0
+
+
 def make_few_drives(config: SimConfig, most: int) -> None:
     """Let a pass of HAKeeper drive so few operators that some have to wait in a small cluster."""
     config.drives_per_pass = most
@@ -343,6 +356,7 @@ def make_loud(config: SimConfig) -> None:
     config.calm, config.loud = True, True
     config.net = NetFaults(through_codec=config.net.through_codec)
     config.clock_rates, config.diverges = (), False
+    config.unwritten_bytes_max = UNWRITTEN_BYTES_MAX
     # At the rate of worlds with small logs, a member that fell behind a loud one needs minutes.
     config.catch_up_bytes_per_s = 0
     config.shards, config.writers = max(2, min(config.shards, 4)), max(1, config.writers)

@@ -331,6 +331,7 @@ class SimStore:
                 catch_up_bytes_per_s=config.catch_up_bytes_per_s,
                 catch_up_behind_bytes=config.catch_up_behind_bytes,
                 catch_up_turn_bytes=config.catch_up_turn_bytes,
+                unwritten_bytes_max=config.unwritten_bytes_max,
                 fsync_inline_max_s=-1.0 if config.threaded_disks[self.number - 1] else 1.0,
             ),
             logdb=LogDbOptions(

@@ -20,11 +20,13 @@ from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind, Proposal
 from logservice.envelope import NO_PROPOSAL, encode_command
 from logservice.hakeeper.commands.replies import ShardLimits
-from logservice.ids import Index, Lsn, SessionId, ShardId, Term
+from logservice.ids import Incarnation, Index, Lsn, SessionId, ShardId, StoreId, Term
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.pace import LimitTable, Pace
 from logservice.nodehost.replica.pending import PendingBook
+from logservice.nodehost.replica.unwritten import Unwritten
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing
 from logservice.raft.errors import DropReason, ProposalDropped
@@ -115,12 +117,18 @@ class Bench:
         self.clock = ManualClock()
         self.table = LimitTable()
         self.pace = Pace(self.table, self.clock, SHARD)
+        self.proposals = MemoryPart(bounds.STORE_PROPOSAL_BYTES_MAX)
+        self.memory = MemoryPart(bounds.UNWRITTEN_BYTES_MAX)
+        self.unwritten = Unwritten(self.memory, Incarnation(1), StoreId("own"))
         self.intake = Intake(
             self.core,  # type: ignore[arg-type]
             Admission(self.rsm),
             self.book,
             self.pace,
             AppendTime(self.rsm, Wall(wall_us), KnownVersion(2)) if wall_us else None,
+            self.unwritten,
+            self.proposals,
+            shard=SHARD,
             origin=7,
             count_max=100,
             bytes_max=1 << 20,
@@ -153,6 +161,10 @@ class Bench:
     def open_disks(self) -> None:
         self.core.block_room = self.core.quorum_room = ROOM_MAX
         self.core.quorum_closed = False
+
+    def written(self) -> None:
+        """What was put into the log is on the disk."""
+        self.unwritten.give_back(self.unwritten.hand_over())
 
     def apply_next(self) -> None:
         entry = self.core.entries[self.rsm.state.applied_index]
@@ -505,3 +517,112 @@ async def test_a_stamp_that_got_into_no_log_leaves_out_no_time(lost: str) -> Non
         bench.drain()
         bench.apply_next()
         assert (await ack).value == APPEND_TIME_US_MAX + later
+
+
+async def test_proposals_wait_while_too_much_waits_for_the_disk() -> None:
+    """INV-MEM-1: what the log gets beyond UNWRITTEN_BYTES_MAX, made small, waits in the intake."""
+    bench = Bench()
+    size = 1 + 128
+    bench.memory.limit = 4 * size
+    bench.add()
+    bench.drain()
+    bench.apply_next()
+    for _ in range(4):
+        bench.add()
+    bench.drain()
+    # One was in the log, and a holder has as much as is free: one more finds room.
+    assert (len(bench.intake), bench.memory.used, bench.intake.crowded) == (3, 2 * size, True)
+    bench.apply_next()
+    bench.drain()
+    assert len(bench.intake) == 3
+    bench.written()
+    bench.drain()
+    assert (len(bench.intake), bench.intake.crowded) == (0, False)
+
+
+async def test_a_proposal_that_is_larger_than_its_share_goes_when_nothing_else_waits() -> None:
+    bench = Bench()
+    bench.memory.limit = 100
+    bench.add()
+    bench.drain()
+    assert (len(bench.intake), bench.memory.used) == (0, 129)
+
+
+async def test_proposals_that_the_core_drops_hold_nothing() -> None:
+    """INV-UNWRITTEN-2"""
+    bench = Bench()
+    bench.core.failure = ProposalDropped(DropReason.TRANSFERRING)
+    future = bench.add()
+    bench.drain()
+    bench.written()
+    assert isinstance(future.exception(), Busy)
+    assert bench.memory.used == 0
+
+
+async def test_requests_of_all_logs_are_bounded_and_one_log_leaves_room() -> None:
+    """Reaches STORE_PROPOSAL_BYTES_MAX, which is made small (INV-INTAKE-2). BUSY is definite."""
+    bench = Bench()
+    size, shared = 1 + 128, bench.proposals
+    shared.limit = 4 * size
+    waiting = [bench.add(), bench.add()]
+    with pytest.raises(Busy, match="all logs"):
+        bench.add()
+    assert (len(bench.intake), shared.used, shared.refused) == (2, 2 * size, 1)
+    assert shared.take("another log", size)
+    shared.give_back("another log", size)
+    bench.drain()
+    assert shared.used == 2 * size, "it counts until its outcome is known"
+    for _ in waiting:
+        bench.apply_next()
+    bench.intake.settle()
+    assert shared.used == 0
+    assert all(future.done() for future in waiting)
+
+
+async def test_what_requests_took_is_given_back_whatever_becomes_of_them() -> None:
+    """INV-INTAKE-2: expired in the intake and in the log, forwarded, refused, and stopped."""
+    bench = Bench()
+    shared = bench.proposals
+    bench.add()
+    bench.intake.expire(2e9)
+    assert shared.used == 0
+    bench.add()
+    [item] = bench.intake.forward_all()
+    bench.intake.settle()
+    assert shared.used == 129, "its way to another store counts"
+    bench.intake.put_back(item)
+    bench.intake.came_back(item)
+    assert shared.used == 129
+    bench.intake.fail_all(NotReady("it stops"))
+    assert shared.used == 0
+    bench.add()
+    bench.drain()
+    bench.book.expire(2e9)
+    bench.intake.expire(2e9)
+    assert shared.used == 0
+    bench.core.failure = ProposalDropped(DropReason.BUSY)
+    bench.add()
+    bench.drain()
+    assert shared.used == 0
+
+
+async def test_commands_go_past_appends_that_wait_for_memory() -> None:
+    """A full disk is freed by a truncation: that one waits for nothing that the disk has to do."""
+    bench = Bench()
+    bench.memory.limit = 300
+    bench.add()
+    bench.drain()
+    bench.apply_next()
+    appends = [bench.add(), bench.add()]
+    truncated = bench.command(TRUNCATE)
+    bench.drain()
+    assert (bench.intake.crowded, len(bench.intake)) == (True, 2)
+    bench.apply_next()
+    assert truncated.done()
+    assert not any(future.done() for future in appends)
+    bench.written()
+    for _ in appends:
+        bench.drain()
+        bench.apply_next()
+        bench.written()
+    assert appends[0].result().lsn < appends[1].result().lsn

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from logservice_wire.errors import Reason, UnknownOutcome, error_for, error_table
 
 from logservice.ids import Incarnation, StoreId
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.link.send_queue import Item, SendQueue
 from logservice.nodehost.transport.wire import control
 from logservice.nodehost.transport.wire.control import ControlError, Hello, Lane
@@ -204,3 +205,21 @@ def test_the_bound_holds_but_one_item_always_fits() -> None:
     assert queue.put(item(1, 60))
     assert not queue.put(item(1, 41))
     assert queue.put(item(1, 40))
+
+
+def test_queues_to_all_stores_share_their_bytes() -> None:
+    """INV-MEM-1: whatever a queue lets go of, sent or dropped, the others may have."""
+    part = MemoryPart(1000)
+    deaf, urgent, other = (SendQueue(10**9, 1000, part, name) for name in ("a", "a urgent", "b"))
+    while deaf.put(item(1, 100)):
+        pass
+    assert part.used == deaf.bytes == 500
+    assert urgent.put(item(1, 100))
+    assert not other.put_all([item(1, 100), item(1, 101)])
+    assert other.put_all([item(1, 100), item(1, 100)])
+    assert (part.used, len(other)) == (800, 2)
+    drain(other)
+    urgent.clear()
+    assert part.used == 500
+    deaf.clear()
+    assert part.used == 0

@@ -15,6 +15,7 @@ from logservice_wire.errors import DeadlineExceeded
 
 from logservice import bounds
 from logservice.ids import StoreId
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.accepting import (
     inbound,
     listener,
@@ -383,13 +384,32 @@ async def test_a_deadline_has_an_end(plain: TcpWorld, monkeypatch: pytest.Monkey
         await a.request(B, "x", b"", 3600.0)
 
 
+async def test_requests_of_all_stores_are_bounded_and_one_store_leaves_room() -> None:
+    """Reaches PEER_REQUESTS_BYTES_MAX, which is made small."""
+    part, gate = MemoryPart(1000), asyncio.Event()
+    hoarder, other = (PeerAccount(store, part, lambda _: None) for store in (A, B))
+
+    async def work() -> None:
+        await gate.wait()
+
+    while hoarder.has_room_for_request(100):
+        hoarder.serve(work(), 100)
+    assert (hoarder.request_bytes, part.used, part.refused) == (500, 500, 1)
+    assert other.has_room_for_request(250)
+    assert not other.has_room_for_request(251), "not even the first, while others are served"
+    other.serve(work(), 250)
+    gate.set()
+    await eventually(lambda: not part.used)
+    assert other.has_room_for_request(5000), "one that is larger goes alone"
+
+
 async def test_answers_that_are_not_read_are_bounded_over_all_connections() -> None:
     class One:
         queued_bytes = 40
 
         def cut(self, cause: str) -> None: ...
 
-    account = PeerAccount(A, lambda _: None)
+    account = PeerAccount(A, MemoryPart(1), lambda _: None)
     assert account.has_room_for_answer(bounds.PEER_QUEUE_BYTES_MAX + 1), "one always fits"
     for _ in range(2):
         account.add(One())

@@ -22,6 +22,7 @@ from logservice.nodehost.transport.wire.frame import HEADER_BYTES, FrameKind, en
 from tests.nodehost.transport_conformance import (
     A,
     B,
+    C,
     Recorder,
     TransportConformance,
     append,
@@ -221,7 +222,8 @@ async def test_a_listener_that_never_answers_is_given_up(
 class PausedPeer:
     """Shakes hands like a store and then never reads again."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: StoreId = B) -> None:
+        self.store = store
         self.stopped = asyncio.Event()
         self.tasks: set[asyncio.Task[object]] = set()
         self.server: asyncio.Server | None = None
@@ -234,7 +236,7 @@ class PausedPeer:
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
-        writer.write(hello_frame(identity(B), expected=StoreId("")))
+        writer.write(hello_frame(identity(self.store), expected=StoreId("")))
         await self.stopped.wait()
         writer.transport.abort()
 
@@ -267,6 +269,35 @@ async def test_a_full_queue_drops_and_tells(
     assert on_a.unreachable == [B], "told once, not per message"
     await a.stop()
     await peer.stop()
+
+
+async def test_a_peer_that_never_reads_leaves_room_for_the_others(world: TcpWorld) -> None:
+    """Reaches PEER_QUEUES_BYTES_MAX, which is made small. What is dropped comes again by Raft."""
+    a, _ = await started(world, A)
+    b, on_b = await started(world, B)
+    assert isinstance(a, TcpTransport)
+    a.queues.limit = 3_000_000
+    peer = PausedPeer(C)
+    a.set_address(C, await peer.start())
+    a.set_address(B, b.address)
+    await eventually(lambda: a.stats().connects == 2)
+    accepted = 0
+    for number in range(1, 101):
+        accepted += a.send(C, ShardId(1), append(number, b"x" * 100_000))
+        a.flush()
+        assert a.queues.used <= 3_000_000
+    assert accepted < 60
+    assert a.queues.refused == 100 - accepted
+    held = a.queues.used
+    for number in range(1, 11):
+        assert a.send(B, ShardId(1), append(number, b"x" * 100_000))
+        a.flush()
+    await on_b.until(lambda: len(on_b.messages) == 10)
+    await eventually(lambda: a.queues.used == held)
+    await a.stop()
+    assert a.queues.used == 0
+    await peer.stop()
+    await b.stop()
 
 
 async def test_a_silent_peer_is_cut_and_requests_end(

@@ -163,3 +163,14 @@ async def test_what_somebody_waits_for_of_a_loud_log_holds_up_no_quiet_one() -> 
         groups += "quiet" not in bench.done
         assert compacted.done() == (len(bench.done) == 65)
     assert groups <= 2
+
+
+def test_what_will_never_be_written_is_given_back() -> None:
+    """INV-UNWRITTEN-2: a disk that failed leaves no bytes counted."""
+    queue, gone = WriteQueue(), []
+    for log in (1, 2):
+        one = Write(ShardId(log), [block(log, 1, 10)], True, lambda: None)
+        one.gone = lambda log=log: gone.append(log)  # type: ignore[misc]
+        queue.add(one)
+    queue.clear()
+    assert gone == [1, 2]

@@ -79,6 +79,11 @@ class EntryCache:
         self._bytes = 0
         self._queue: deque[tuple[CachedEntries, int, int]] = deque()
 
+    @property
+    def bytes(self) -> int:
+        """What is cached, payload and overhead."""
+        return self._bytes
+
     def put(self, cached: CachedEntries, entries: Sequence[Entry], record_bytes: int) -> None:
         """Cache what was written for one replica; the oldest of all replicas may go for it.
         record_bytes: of the records of all entries.

@@ -61,7 +61,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.nodehost.disks.executor import Executor
-from logservice.nodehost.disks.write_queue import Write, WriteQueue
+from logservice.nodehost.disks.write_queue import Write, WriteQueue, forget
 from logservice.nodehost.transport.seam import Transport
 
 logger = logging.getLogger(__name__)
@@ -364,6 +364,9 @@ class Engine:
                 self._wait_for_space(full, first.writes)
             else:
                 self._marked = False  # the group was a mark: the next tick tries again
+        except _DiskFailed:
+            forget(first.writes)
+            raise
         else:
             if first.group.runs:
                 # The newest group is not marked any more.
@@ -452,6 +455,7 @@ class Engine:
     def _durable(self, group: CommitGroup | None, writes: list[Write]) -> None:
         if group is not None:
             self._logdb.finish(group)
+        forget(writes)
         for write in writes:
             write.done()
         self._transport.flush()
@@ -469,6 +473,8 @@ class Engine:
             self._writes.clear()
             self._own.clear()
             # A group that was begun ahead writes nothing any more (INV-LOGDB-2).
+            for group in self._under_way:
+                forget(group.writes)
             self._under_way.clear()
             self._wake_stop()
             error = failed.error

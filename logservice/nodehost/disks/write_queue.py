@@ -17,7 +17,7 @@ each other log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,8 @@ class Write:
     """Updates of one log that go into one group together, and what to do when they are durable.
 
     `shard`: whose they are. `weight`: the share of their log. `size`: the bytes of their entries.
-    `start`: see the head of this file. The queue sets the last two.
+    `start`: see the head of this file. The queue sets these two. `gone` is called once the updates
+    are not in memory any more: they are durable, or will never be written.
     """
 
     shard: ShardId
@@ -45,6 +46,7 @@ class Write:
     sync: bool
     done: Callable[[], None]
     weight: int = bounds.SHARD_WEIGHT_DEFAULT
+    gone: Callable[[], None] | None = None
     size: int = field(init=False, default=0)
     start: int = field(init=False, default=0)
 
@@ -104,9 +106,17 @@ class WriteQueue:
 
     def clear(self) -> None:
         """Nothing of this will ever be written."""
+        forget(self._writes)
         self._writes.clear()
         self._stands.clear()
         self.bytes = 0
+
+
+def forget(writes: Iterable[Write]) -> None:
+    """These are not in memory any more."""
+    for write in writes:
+        if write.gone is not None:
+            write.gone()
 
 
 def _start(write: Write) -> int:

@@ -20,10 +20,15 @@ knows that the earlier attempt ended with an unknown outcome, and says so.
 A drain takes INTAKE_TURN_BYTES at most; with more waiting the replica has its next turn behind the
 other shards, so that a disk's queue (`write_queue`) has writes to choose from.
 
-What a limited log appends is paid for here (`pace`). While nothing may be taken, appends keep their
-order and commands go past them.
+Requests of all replicas of a store share a part of its memory (`memory_part`), each log a holder:
+one that nobody can serve leaves room for the others. A request takes its size when it comes, and
+`settle` gives back what is neither here, nor on its way to another store, nor in the book.
+
+What a limited log appends is paid for here (`pace`), and its entries share what may wait for the
+disks (`unwritten`). While nothing may be taken, appends keep their order and commands go past them.
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
+INV-INTAKE-2: after `settle` a replica holds of that part what its requests take, and no more.
 """
 
 from __future__ import annotations
@@ -51,11 +56,13 @@ from logservice.envelope import (
     encode_blocks,
     encode_command,
 )
-from logservice.ids import NO_SESSION, Index, Lsn, SessionId
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId, ShardId
 from logservice.invariants import InvariantViolation, invariant
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.pace import Pace
 from logservice.nodehost.replica.pending import Pending, PendingBook
+from logservice.nodehost.replica.unwritten import Unwritten
 from logservice.outcome import Applied
 from logservice.raft.core import Proposing, Raft
 from logservice.raft.errors import ProposalDropped
@@ -99,7 +106,8 @@ class Waiting:
 
 class Intake:
     """See the module's text. `origin` makes proposal ids unique over restarts. `times` stamps the
-    entries with blocks; a shard without blocks has neither that nor `admission`.
+    entries with blocks; a shard without blocks has neither that nor `admission`. `part` is what the
+    requests of all replicas may take.
     """
 
     def __init__(
@@ -109,7 +117,10 @@ class Intake:
         book: PendingBook,
         pace: Pace,
         times: AppendTime | None,
+        unwritten: Unwritten,
+        part: MemoryPart,
         *,
+        shard: ShardId,
         origin: int,
         count_max: int,
         bytes_max: int,
@@ -120,6 +131,12 @@ class Intake:
         self._book = book
         self._pace = pace
         self._times = times
+        self._unwritten = unwritten
+        self._part = part
+        self._shard = shard
+        self._held = 0
+        self.crowded = False
+        """Whether requests wait because too much waits for the disk (`unwritten`)."""
         self.paced = False
         """Whether appends wait for the limits of the log."""
         self.turn_over = False
@@ -163,6 +180,9 @@ class Intake:
             wait_s = self._pace.refuse_after_s(self._waiting_bytes, self._waiting_records)
             if wait_s:
                 raise _over_limit(wait_s)
+        if not self._part.take(self._shard, size):
+            raise Busy("the proposals of all logs take the store's memory", retry_after_ms=50)
+        self._held += size
         self._waits(
             Waiting(
                 Pending(future, deadline_s, size),
@@ -185,6 +205,13 @@ class Intake:
         else:
             self._waiting_commands += sign
 
+    def settle(self) -> None:
+        """Give back what requests took that are answered (INV-INTAKE-2)."""
+        left = self._waiting_bytes + self._away_bytes + self._book.bytes
+        if left < self._held:
+            self._part.give_back(self._shard, self._held - left)
+            self._held = left
+
     def forward_all(self) -> list[Waiting]:
         """Remove and return what waits, to be forwarded. Each request counts here until
         `came_back`: a leader that does not answer must not cost more memory than one that is
@@ -199,6 +226,7 @@ class Intake:
         """An attempt to forward `item` ended in any way."""
         self._away -= 1
         self._away_bytes -= item.pending.size
+        self.settle()
 
     def put_back(self, item: Waiting) -> None:
         """A forwarded request surely did not reach a leader; it waits for the next one."""
@@ -217,18 +245,13 @@ class Intake:
         block_room = self._block_room = now.block_room
         if block_room and self._worth_waiting(now.last_index - applied):
             return
-        if self._admission is not None and now.term != self._admission_term:
-            # What admission remembers of an older term's tail may have been cut since.
-            self._admission.reset()
-            if self._times is not None:
-                self._times.begin_term()
-            self._admission_term = now.term
-            for item in self.waiting:
-                item.park_until = 0
+        self._follow_term(now.term)
         batch = _Batch(now.next_lsn, now.last_index, self._times)
         parked: list[Waiting] = []
         kept: list[Waiting] = []
         self.paced, limited = False, self._pace.limited
+        self.crowded, memory = False, self._unwritten.room
+        tight, taken = limited or memory < self._waiting_bytes, 0
         behind: set[SessionId] = set()
         depth = _DEPTH_BYTES_MAX - now.uncommitted_bytes
         room = min(depth, bounds.INTAKE_TURN_BYTES)
@@ -237,8 +260,8 @@ class Intake:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
                 break  # the disks take no more at a time: what is on its way goes first
-            if limited and item.append is not None and (self.paced or self._pace.wait_s() > 0):
-                self.paced = True
+            size = item.pending.size
+            if tight and item.append is not None and self._held_back(size, memory - taken):
                 if not self._waiting_commands:
                     break
                 kept.append(self.waiting.popleft())
@@ -256,6 +279,7 @@ class Intake:
             elif self._take(item, batch, parked):
                 room -= item.pending.size
                 if item.append is not None:
+                    taken += item.pending.size
                     disk_room -= item.pending.size
                     if disk_room < 0:
                         invariant(False, "INV-ROOM-1", room=block_room, short=-disk_room)
@@ -269,6 +293,8 @@ class Intake:
                 # session for a gap. This one may wait for more entries than admission asked for.
                 behind.add(session)
         self.turn_over = room <= 0 and depth > bounds.INTAKE_TURN_BYTES and bool(self.waiting)
+        if taken:
+            self._unwritten.take_own(taken)
         try:
             self._propose(batch)
         finally:
@@ -276,6 +302,27 @@ class Intake:
                 item.park_until = max(item.park_until, self._raft.last_index)
             for item in reversed(kept):
                 self._waits(item, first=True)
+            self.settle()
+
+    def _held_back(self, size: int, memory: int) -> bool:
+        """Whether an append of `size` bytes waits: for memory, for its log's limit, or behind one
+        that does.
+        """
+        if not (self.crowded or self.paced):
+            self.crowded = size > memory
+            self.paced = not self.crowded and self._pace.limited and self._pace.wait_s() > 0
+        return self.crowded or self.paced
+
+    def _follow_term(self, term: int) -> None:
+        if self._admission is None or term == self._admission_term:
+            return
+        # What admission remembers of an older term's tail may have been cut since.
+        self._admission.reset()
+        if self._times is not None:
+            self._times.begin_term()
+        self._admission_term = term
+        for item in self.waiting:
+            item.park_until = 0
 
     def _worth_waiting(self, unapplied: int) -> bool:
         """Whether requests should wait for the unapplied entries, and then share one entry.
@@ -296,11 +343,13 @@ class Intake:
             for item in self._take_all():
                 if not item.pending.future.done():
                     self._waits(item)
+        self.settle()
 
     def fail_all(self, error: LogServiceError) -> None:
         """The replica stops: nothing here was proposed."""
         for item in self._take_all():
             item.pending.fail(error)
+        self.settle()
 
     def send_back(self, make_error: Callable[[], LogServiceError], *, leader_known: bool) -> None:
         """This store is not the leader's: send back the requests that were forwarded to it. Once
@@ -316,6 +365,7 @@ class Intake:
                     item.pending.fail(make_error())
                 else:
                     self.put_back(item)
+            self.settle()
 
     def _take_all(self) -> list[Waiting]:
         taken = list(self.waiting)
@@ -377,6 +427,7 @@ class Intake:
         for item in self._take_all():
             if not self._refused_on_closed_disks(item, None):
                 self.put_back(item)
+        self.settle()
 
     def _refused_on_closed_disks(self, item: Waiting, next_lsn: Lsn | None) -> bool:
         """Whether `item` is an append, or opens a session for appends, and so has been answered.

@@ -59,6 +59,7 @@ from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.read.entry_read import Fetch
 from logservice.membership import Membership
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.fetching import start_fetch
@@ -81,6 +82,7 @@ from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.nodehost.replica.preparation import Preparation
 from logservice.nodehost.replica.reads import LsnWaiters, ReadBook
 from logservice.nodehost.replica.start import ReplicaStart
+from logservice.nodehost.replica.unwritten import Unwritten, size_of
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.core import Raft
@@ -149,6 +151,10 @@ class ReplicaHost(Protocol):
     """The cluster version as this store may use it."""
     catch_up: CatchUpBudget
     """At which rate members that are far behind get what they lack."""
+    unwritten: MemoryPart
+    """What all replicas hold that is not on a disk yet."""
+    proposals: MemoryPart
+    """What the requests of all replicas take until they have their outcomes."""
 
     def tell(self, event: HostEvent) -> None:
         """Something has happened; see `listeners`."""
@@ -236,6 +242,7 @@ class Replica:
             random,
             lambda: int(host.clock.monotonic() * 1_000_000),
         )
+        self._unwritten = Unwritten(host.unwritten, directory.incarnation, self.store_id)
         self.book = PendingBook()
         self.reads = ReadBook(identity.boot_id, options.pending_reads_max)
         self.admission = Admission(self.log_rsm) if self.log_rsm is not None else None
@@ -272,6 +279,9 @@ class Replica:
             AppendTime(self.log_rsm, host.clocks, host.cluster_version)
             if self.log_rsm is not None
             else None,
+            self._unwritten,
+            host.proposals,
+            shard=self.shard,
             origin=origin,
             count_max=self._options.pending_proposals_max,
             bytes_max=self._options.pending_proposal_bytes_max,
@@ -376,7 +386,7 @@ class Replica:
     def _step(self, hear: Callable[[], Message | None]) -> None:
         try:
             heard = hear()
-            if heard is None:
+            if heard is None or not self._has_room_for(heard):
                 return
             try:
                 self.raft.step(heard)
@@ -387,6 +397,14 @@ class Replica:
             self.fail(error)
             return
         self.activate()
+
+    def _has_room_for(self, heard: Message) -> bool:
+        """Whether what it brings may wait for the disk here; then it is held (`unwritten`)."""
+        size = size_of(heard)
+        if not size:
+            return True
+        store = self.hearing.members.store_of(heard.sender)
+        return store is not None and self._unwritten.take(store, size)
 
     @contextlib.contextmanager
     def contained(self) -> Iterator[None]:
@@ -440,7 +458,7 @@ class Replica:
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
             or self.raft.has_ready()
-            or (self.intake.paced and self.intake.waiting)
+            or ((self.intake.paced or self.intake.crowded) and self.intake.waiting)
         ):
             self.activate()
         if self._ticks % self._snapshot_retry_ticks == 0 and self.raft.role is Role.LEADER:
@@ -543,7 +561,7 @@ class Replica:
             arrived = fetched and self.reader.take_arrived()
             if self.reader.turn_came() or arrived:
                 self.raft.retry_reads()
-            return self._gather()
+            return self._paid(self._gather())
         except _BREAKS as error:
             # Only this replica halts; the other shards of the store go on.
             self.fail(error)
@@ -551,6 +569,17 @@ class Replica:
         finally:
             if fetched:
                 self.reader.forget()
+
+    def _paid(self, write: Write | None) -> Write | None:
+        """Let `write` give back what is held for it (INV-UNWRITTEN-2)."""
+        charges = self._unwritten.hand_over()
+        if not charges:
+            return write
+        if write is None:
+            self._unwritten.give_back(charges)
+            return None
+        write.gone = functools.partial(self._unwritten.give_back, charges)
+        return write
 
     def _read_elsewhere(self, fetch: Fetch) -> None:
         start_fetch(self.directory.read_executor, fetch, self._read_done)
@@ -674,6 +703,7 @@ class Replica:
                 self.book.applied(entry, outcomes)
             self.applied = entry.index
             self.applied_term = entry.term
+        self.intake.settle()
         self.hearing.members.applied(self.applied_term)
         whole_log = self.raft.applied(self.applied)
         if self.admission is not None and whole_log:
@@ -727,6 +757,7 @@ class Replica:
         self.applied = snapshot.index
         self.applied_term = snapshot.term
         self.book.skipped(snapshot.index)
+        self.intake.settle()
         self.hold_times.changes = -1
         self.reads.applied(self.applied)
         self._wake_lsn_waiters()
@@ -919,6 +950,7 @@ class Replica:
     def stop(self) -> None:
         """Answer everybody; nothing is gathered afterwards. The log stays as it is."""
         self.stopped = True
+        self._unwritten.give_back(self._unwritten.hand_over())
         self.book.fail_all(UnknownOutcome("the replica stopped"))
         self.reads.fail_all(NotReady("the replica stopped"))
         self.intake.fail_all(NotReady("the replica stopped"))

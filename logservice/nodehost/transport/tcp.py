@@ -29,10 +29,15 @@ from functools import partial
 
 from logservice_wire.errors import DeadlineExceeded, InvalidArgument, NotReady
 
-from logservice.bounds import PEER_SNAPSHOT_CHUNK_BYTES
+from logservice.bounds import (
+    PEER_QUEUES_BYTES_MAX,
+    PEER_REQUESTS_BYTES_MAX,
+    PEER_SNAPSHOT_CHUNK_BYTES,
+)
 from logservice.clock import Clock, SystemClock
 from logservice.ids import ShardId, StoreId
 from logservice.invariants import invariant
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.accepting.reception import Reception, ReceptionContext
 from logservice.nodehost.transport.dialing.line import Line, LineContext, parse_address
 from logservice.nodehost.transport.dialing.resolve import Resolver
@@ -63,9 +68,12 @@ class TcpTransport:
         advertise_host: str | None = None,
         clock: Clock | None = None,
         tls: PeerTls | None = None,
+        queue_bytes_max: int = PEER_QUEUES_BYTES_MAX,
+        request_bytes_max: int = PEER_REQUESTS_BYTES_MAX,
     ) -> None:
         """`listen_port` 0: the system chooses. `advertise_host`: what others dial; needed when
-        listening on all addresses (InvalidArgument otherwise). `tls` None: plaintext.
+        listening on all addresses (InvalidArgument otherwise). `tls` None: plaintext. The last two:
+        of all stores together.
         """
         if advertise_host is None and listen_host in _WILDCARDS:
             raise InvalidArgument(
@@ -79,6 +87,10 @@ class TcpTransport:
         self._tls = tls
         self._stats = TransportStats()
         self._budget = ReceiveBudget()
+        self.queues = MemoryPart(queue_bytes_max)
+        """What waits for sockets, to all stores."""
+        self.requests = MemoryPart(request_bytes_max)
+        """The requests of all stores that are being served."""
         self._reserve = DescriptorReserve()
         self._context = LineContext(
             identity,
@@ -89,6 +101,7 @@ class TcpTransport:
             Resolver(),
             self._budget,
             self._reserve,
+            self.queues,
         )
         self._handler: TransportHandler | None = None
         self._reception: Reception | None = None
@@ -113,6 +126,8 @@ class TcpTransport:
                 self._clock,
                 self._tls,
                 self._budget,
+                self.queues,
+                self.requests,
                 knows_store=self._addresses.__contains__,
                 knows_host=self._is_host_known,
                 on_known=self._known,
@@ -235,6 +250,11 @@ class TcpTransport:
     def addresses(self) -> dict[StoreId, str]:
         """The stores known and where they are first looked for."""
         return {store: addresses[0] for store, addresses in self._addresses.items()}
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of frames and snapshots that are not whole."""
+        return self._budget.bytes
 
     def stats(self) -> TransportStats:
         """A copy of the counters."""

@@ -65,9 +65,10 @@ class Monitor:
         tls: StoreTls | None,
         alarms: Callable[[], Sequence[str]],
         call_lines: Callable[[], Mapping[str, float]] = dict,
+        memory: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
-        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines)
+        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 

@@ -2,8 +2,9 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `promises.py`, `restores.py`,
-`retention.py`, `segments.py`, `snapshots.py`, `stores.py`, `stuck.py` and `times.py`.
+`drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `memory.py`, `promises.py`,
+`restores.py`, `retention.py`, `segments.py`, `snapshots.py`, `stores.py`, `stuck.py` and
+`times.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from logservice.sim.checkers.ends import Closed, Deleted
 from logservice.sim.checkers.holds import HoldsStand
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
 from logservice.sim.checkers.logs import CommitQuorum, LogLsn, LogMatching, StateMachineSafety
+from logservice.sim.checkers.memory import UnwrittenBytes
 from logservice.sim.checkers.promises import (
     Acknowledgements,
     Damaged,
@@ -58,5 +60,6 @@ ALL: tuple[type[Checker], ...] = (
     Drives,
     Retained,
     SegmentsGo,
+    UnwrittenBytes,
 )
 """In the order in which they look; those that others rest on come first."""

@@ -112,6 +112,7 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "messages_refused": {"stranger": 3},
         "reads": {"tail/bytes": 7, "catch_up/refused": 3},
         "call_lines": {"waiting": 3.0, "waited_seconds": 1.5, "refused/calls": 2.0},
+        "memory": {"unwritten/used": 5, "unwritten/limit": 9, "unwritten/refused": 2},
         "requests_refused": {"shard.append/member": 6},
         "compare_shards": 12,
         "compare_shards_done": 5,

@@ -85,6 +85,9 @@ def test_values() -> None:
     assert value("call_line_calls") == 3
     assert value("call_line_waited_seconds_total") == 1.5
     assert value("call_line_refused_total", reason="calls") == 2
+    assert value("memory_part_bytes", part="unwritten") == 5
+    assert value("memory_part_limit_bytes", part="unwritten") == 9
+    assert value("memory_part_refused_total", part="unwritten") == 2
     assert value("peer_requests_refused_total", method="shard.append", rule="member") == 6
     assert value("shard_retained_records", shard="1") == 100
     assert value("shard_held_back_records", shard="1") == 30

@@ -37,6 +37,7 @@ from logservice.bounds import (
 )
 from logservice.certificate import Purpose
 from logservice.ids import StoreId
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.accepting.peer_account import PeerAccount
 from logservice.nodehost.transport.link.connection import Connection
 from logservice.nodehost.transport.link.peer_tls import PeerTls, check_peer, still_good
@@ -89,6 +90,7 @@ class Inbound:
         stats: TransportStats,
         reception: Host,
         budget: ReceiveBudget,
+        queues: MemoryPart,
         *,
         host: str,
         tls: PeerTls | None = None,
@@ -101,7 +103,7 @@ class Inbound:
         self._stats = stats
         self._reception = reception
         self._budget = budget
-        self.queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES)
+        self.queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES, queues)
         self.connection: Connection | None = None
         self._peer: PeerIdentity | None = None
         self._account: PeerAccount | None = None
@@ -181,6 +183,7 @@ class Inbound:
             return
         self._peer = hello.identity
         store = hello.identity.store_id
+        self.queue.holder = (store, "answers")
         connection.trust(self._budget.share(store, connection.abort))
         if hello.lane is Lane.BULK:
             self._assembly = SnapshotAssembly(self._budget.share(store, connection.abort))
@@ -234,7 +237,7 @@ class Inbound:
         account, size = self._account, len(request.body)
         assert account is not None  # the peer is known
         if not account.has_room_for_request(size):
-            busy = Busy("too many requests from one store", retry_after_ms=_RETRY_AFTER_MS)
+            busy = Busy("too many requests from other stores", retry_after_ms=_RETRY_AFTER_MS)
             self._respond(encode_failure(request.request_id, busy))
             return
         self._stats.requests_served += 1

@@ -6,7 +6,7 @@ that are gone: a request runs on when its connection breaks, so a store that rec
 must not leave more and more requests behind. Honest stores come nowhere near these bounds. A
 connection beyond the bound ends the store's oldest one, which is what an honest store that was
 restarted wants anyway. Whatever else is beyond a bound is answered with BUSY, or ends the
-connection.
+connection. The requests of all stores share a part of the memory (`memory_part`).
 
 - INV-ACCOUNT-1: one store has at most PEER_STORE_CONNECTIONS_MAX accepted connections,
   PEER_REQUESTS_INFLIGHT_MAX requests being served, and PEER_REQUEST_BYTES_MAX bytes of their
@@ -27,6 +27,7 @@ from logservice.bounds import (
 )
 from logservice.ids import StoreId
 from logservice.invariants import invariant
+from logservice.memory_part import MemoryPart
 
 
 class Accounted(Protocol):
@@ -45,9 +46,12 @@ class Accounted(Protocol):
 class PeerAccount:
     """See the module."""
 
-    def __init__(self, store: StoreId, on_unused: Callable[[PeerAccount], None]) -> None:
-        """`on_unused`: nothing is on the account any more."""
+    def __init__(
+        self, store: StoreId, requests: MemoryPart, on_unused: Callable[[PeerAccount], None]
+    ) -> None:
+        """`requests`: of all stores. `on_unused`: nothing is on the account any more."""
         self.store = store
+        self._requests = requests
         self.request_bytes = 0
         self.connections: dict[Accounted, None] = {}
         self._on_unused = on_unused
@@ -71,6 +75,9 @@ class PeerAccount:
 
     def has_room_for_request(self, size: int) -> bool:
         """One more with a body of `size` bytes may be served."""
+        if size > self._requests.room(self.store):
+            self._requests.refused += 1
+            return False
         if not self._tasks:
             return True
         return (
@@ -84,7 +91,8 @@ class PeerAccount:
         return not waiting or waiting + size <= PEER_QUEUE_BYTES_MAX
 
     def serve(self, work: Coroutine[Any, Any, None], size: int) -> None:
-        """Run a request's work."""
+        """Run a request's work; there is room for it."""
+        self._requests.take(self.store, size)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = size
         self.request_bytes += size
@@ -99,7 +107,9 @@ class PeerAccount:
             await asyncio.wait(tasks)
 
     def _served(self, task: asyncio.Task[None]) -> None:
-        self.request_bytes -= self._tasks.pop(task)
+        size = self._tasks.pop(task)
+        self.request_bytes -= size
+        self._requests.give_back(self.store, size)
         if not task.cancelled() and (error := task.exception()) is not None:
             # Not an Exception: an invariant violation. The loop's handler stops the store.
             task.get_loop().call_exception_handler(

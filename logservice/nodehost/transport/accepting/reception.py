@@ -26,6 +26,7 @@ from logservice.bounds import PEER_NEWCOMERS_MAX, PEER_SILENT_INBOUND_PINGS_MAX
 from logservice.clock import Clock
 from logservice.ids import StoreId
 from logservice.invariants import invariant
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.accepting.inbound import Inbound
 from logservice.nodehost.transport.accepting.listener import Listener
 from logservice.nodehost.transport.accepting.lobby import Lobby
@@ -42,7 +43,8 @@ class ReceptionContext:
     """What the reception is given by its transport.
 
     knows_store: it is one of those this store talks to; knows_host: one of them is there;
-    on_known: a store came through the handshake.
+    on_known: a store came through the handshake. queues: what waits for sockets; requests: those
+    that are being served.
     """
 
     identity: PeerIdentity
@@ -51,6 +53,8 @@ class ReceptionContext:
     clock: Clock
     tls: PeerTls | None
     budget: ReceiveBudget
+    queues: MemoryPart
+    requests: MemoryPart
     knows_store: Callable[[StoreId], bool]
     knows_host: Callable[[str], bool]
     on_known: Callable[[PeerIdentity], None]
@@ -115,7 +119,9 @@ class Reception:
         store = peer.store_id
         account = self._accounts.get(store)
         if account is None:
-            account = self._accounts[store] = PeerAccount(store, self._unused)
+            account = self._accounts[store] = PeerAccount(
+                store, self._context.requests, self._unused
+            )
         self._lobby.leave(inbound.connection)
         self._known[inbound] = account
         self._hosts[inbound.host] += 1
@@ -149,6 +155,7 @@ class Reception:
             context.stats,
             self,
             context.budget,
+            context.queues,
             host=host,
             tls=context.tls,
         )

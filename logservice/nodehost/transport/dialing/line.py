@@ -60,6 +60,7 @@ from logservice.bounds import (
 from logservice.certificate import Purpose
 from logservice.clock import Clock
 from logservice.ids import StoreId
+from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.dialing.resolve import Resolver
 from logservice.nodehost.transport.link.connection import Connection
 from logservice.nodehost.transport.link.peer_tls import PeerTls, check_peer, still_good
@@ -110,6 +111,7 @@ class LineContext:
     resolver: Resolver
     budget: ReceiveBudget
     reserve: DescriptorReserve
+    queues: MemoryPart
 
 
 @dataclass(slots=True)
@@ -142,7 +144,13 @@ class Line:
         self._lane = lane
         self._on_dropped = on_dropped
         self._on_gone = on_gone
-        self._queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES)
+        # A snapshot that waits on the bulk lane takes nothing from what is urgent on the main one.
+        self._queue = SendQueue(
+            PEER_QUEUE_BYTES_MAX,
+            PEER_BULK_MESSAGE_BYTES,
+            context.queues,
+            (expected or addresses[0], lane),
+        )
         self._pending: dict[int, _Pending] = {}
         self._request_id = 0
         self._used = True

@@ -11,16 +11,20 @@ would make followers reject appends and throw replication back to probing.
 INV-QUEUE-2: an item that is not marked `sent` has not left this process. So a request that waited
 here when its connection broke had surely no effect.
 
-Bounded in bytes; beyond the bound `put` refuses and the caller drops. Not aware of asyncio.
+Bounded in bytes; beyond the bound `put` refuses and the caller drops. So it does when the queues to
+all stores together take what they may (`memory_part`): a store that never reads gets its share of
+that, and leaves room for what others are sent. Not aware of asyncio.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from logservice.invariants import invariant
+from logservice.memory_part import UNBOUNDED, MemoryPart
 from logservice.nodehost.transport.wire.frame import Buffer, FrameKind
 
 REQUESTS_FLOW: Final = -1
@@ -41,8 +45,18 @@ class Item:
 class SendQueue:
     """Two FIFO classes of items with a bound on their bytes."""
 
-    def __init__(self, bytes_max: int, bulk_bytes: int) -> None:
-        """`bulk_bytes`: items of at least this size go to the back class."""
+    def __init__(
+        self,
+        bytes_max: int,
+        bulk_bytes: int,
+        part: MemoryPart | None = None,
+        holder: Hashable = None,
+    ) -> None:
+        """`bulk_bytes`: items of at least this size go to the back class. `part`: of the queues to
+        all stores; `holder`: whose queue this is there.
+        """
+        self.holder = holder
+        self._part = part or MemoryPart(UNBOUNDED)
         self._bytes_max = bytes_max
         self._bulk_bytes = bulk_bytes
         self._urgent: deque[Item] = deque()
@@ -55,25 +69,29 @@ class SendQueue:
         return len(self._urgent) + len(self._bulk)
 
     def put(self, item: Item) -> bool:
-        """Queue an item; False when it does not fit. One item always fits an empty queue."""
-        if self.bytes and self.bytes + item.size > self._bytes_max:
-            return False
-        self._append(item)
-        return True
+        """Queue an item; False when it does not fit. One item always fits an empty queue while
+        `part` has room.
+        """
+        return self._reserve(item.size) and self._append(item)
 
     def put_all(self, items: list[Item]) -> bool:
-        """Queue items of one flow, all of them or none; they always fit an empty queue."""
-        if self.bytes and self.bytes + sum([item.size for item in items]) > self._bytes_max:
+        """Queue items of one flow, all of them or none; they fit an empty queue as `put` says."""
+        if not self._reserve(sum([item.size for item in items])):
             return False
         for item in items:
             self._append(item)
         return True
 
+    def _reserve(self, size: int) -> bool:
+        if self.bytes and self.bytes + size > self._bytes_max:
+            return False
+        return self._part.take(self.holder, size)
+
     def holds_bulk(self, flow: int) -> bool:
         """Something of the flow is in the class of large items."""
         return flow in self._bulk_flows
 
-    def _append(self, item: Item) -> None:
+    def _append(self, item: Item) -> bool:
         self.bytes += item.size
         flows = self._bulk_flows
         if item.size >= self._bulk_bytes or (flows and item.flow in flows):
@@ -81,6 +99,7 @@ class SendQueue:
             self._bulk.append(item)
         else:
             self._urgent.append(item)
+        return True
 
     def take(self, bytes_max: int) -> list[Item]:
         """The next items that may share a frame: one kind and class, at least one, about
@@ -107,6 +126,7 @@ class SendQueue:
             if not urgent:
                 self._leave_bulk(item.flow)
         self.bytes -= size
+        self._part.give_back(self.holder, size)
         return taken
 
     def _leave_bulk(self, flow: int) -> None:
@@ -123,5 +143,6 @@ class SendQueue:
         self._urgent.clear()
         self._bulk.clear()
         self._bulk_flows.clear()
+        self._part.give_back(self.holder, self.bytes)
         self.bytes = 0
         return items

@@ -70,6 +70,7 @@ class StatusReporter:
         self._tls: StoreTls | None = None
         self._alarms: Callable[[], Sequence[str]] = tuple
         self._call_lines: Callable[[], Mapping[str, float]] = dict
+        self._memory: Callable[[], Mapping[str, int]] = dict
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
         self._made: dict[
@@ -88,10 +89,12 @@ class StatusReporter:
         tls: StoreTls | None,
         alarms: Callable[[], Sequence[str]],
         call_lines: Callable[[], Mapping[str, float]] = dict,
+        memory: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Use the store's parts from now on: log storage is open."""
         self._alarms = alarms
         self._call_lines = call_lines
+        self._memory = memory
         self._parts = parts
         self._transport_stats = transport_stats
         self._tls = tls
@@ -166,6 +169,7 @@ class StatusReporter:
             messages_refused=dict(parts.host.refusals.counts),
             appends_delayed=parts.host.limits.delayed,
             records_retired=parts.host.retention.records,
+            memory=dict(self._memory()),
             catch_up=parts.host.catch_up.figures(),
             reads=parts.host.reads.figures(),
             requests_refused={

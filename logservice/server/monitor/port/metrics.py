@@ -29,6 +29,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from logservice import bounds
+from logservice.memory_budget import PARTS
 from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
@@ -279,6 +280,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield from _by_key(_CATCH_UP, status.catch_up)
     yield from _reads(status.reads)
     yield from _call_lines(status.call_lines)
+    yield from _memory(status.memory)
     refused = CounterMetricFamily(
         "logservice_messages_refused",
         "Raft messages of other stores that were not heard.",
@@ -359,6 +361,26 @@ def _call_lines(figures: Mapping[str, float]) -> Iterator[Metric]:
         if name == "refused":
             refused.add_metric([reason], count)
     yield refused
+
+
+_MEMORY: Final[Mapping[str, _Figure]] = {
+    "used": _Figure("memory_part_bytes", False, "Bytes of a part of the memory budget in use."),
+    "limit": _Figure("memory_part_limit_bytes", False, "Bytes that the part may have."),
+    "refused": _Figure(
+        "memory_part_refused", True, "What found no room in a part that is shared by holders."
+    ),
+}
+
+
+def _memory(figures: Mapping[str, int]) -> Iterator[Metric]:
+    """By part; see `memory_budget`."""
+    for key, figure in _MEMORY.items():
+        kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+        family = kind(f"logservice_{figure.name}", figure.help, labels=["part"])
+        for part in PARTS:
+            if f"{part.name}/{key}" in figures:
+                family.add_metric([part.name], figures[f"{part.name}/{key}"])
+        yield family
 
 
 def _certificates(found: Mapping[str, float]) -> Metric:
