@@ -90,10 +90,7 @@ def _strange(chosen: Evidence, other: Evidence) -> bool:
             return True
     elif newer.number == older.number + 1 and newer.parent != older.id:
         return True
-    voters = {*other.membership.voters, *other.membership.outgoing}
-    members = chosen.membership
-    known = {*members.removed, *(one.replica_id for one in members.members)}
-    return bool(voters) and voters.isdisjoint(known)
+    return chosen.membership.is_strange(other.membership)
 
 
 def _majority(chosen: Evidence, found: list[Evidence]) -> bool:
