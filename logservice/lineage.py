@@ -28,7 +28,8 @@ lost entries gave out fewer than TIMESTAMP_STEP.
 
 INV-LINEAGE-2 and 4 speak of a lineage and those that it continues. Two that were made of the same
 evidence, one after the other, know nothing of each other: they grant the same epochs and give out
-the same timestamps. Only their ids tell them apart.
+the same timestamps. Only their ids tell them apart, and so whoever compares lineages compares ids
+(tests/cli/test_sibling_recoveries.py plays it).
 
 References: docs/operations/lost-quorum.md; PostgreSQL's timelines.
 """

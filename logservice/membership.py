@@ -91,6 +91,14 @@ class Membership(Struct, frozen=True, gc=False):
                 return member
         return None
 
+    def is_strange(self, other: Membership) -> bool:
+        """Whether no voter of `other` is, or ever was, a member here. Two memberships of one
+        history have that in common only when many changes lie between them.
+        """
+        voters = {*other.voters, *other.outgoing}
+        known = {*self.removed, *(member.replica_id for member in self.members)}
+        return bool(voters) and voters.isdisjoint(known)
+
     def encode(self) -> bytes:
         """``version u8, auto_leave u8, epoch u64, 7 list lengths u32``, then six id lists as u64
         and the members as ``replica u64, incarnation u64, length u16, store id utf-8``.

@@ -107,6 +107,7 @@ async def held_branch(source: Shard, wanted: Wanted) -> AsyncIterator[Branch]:
                 f"{end_lsn - 1}",
                 field="to_lsn",
             )
+        _check_gaps(status, held.lsn, end_lsn)
         first = (await source.read(held.lsn, max_bytes=1)).items[0]
         found = await source.digest(held.lsn, end_lsn, patience=bounds.RESTORE_PATIENCE_S)
         lineage = status.position.lineage
@@ -124,6 +125,19 @@ async def held_branch(source: Shard, wanted: Wanted) -> AsyncIterator[Branch]:
         # What matters is what was read, and that has the digest; so a hold that did not stand all
         # the time is no error here.
         await held.release()
+
+
+def _check_gaps(source: log_pb2.GetShardStatusResponse, base_lsn: int, end_lsn: int) -> None:
+    """Raises InvalidArgument when the branch is all of the log, and that has more gaps than a log
+    takes over. How many a part of it has is known only when it was read (`living_blocks`).
+    """
+    whole = (source.position.first_lsn, source.position.applied_lsn + 1)
+    if (base_lsn, end_lsn) == whole and source.gaps > bounds.RESTORED_GAPS_MAX:
+        raise InvalidArgument(
+            f"the log has {source.gaps} gaps, and a branch takes over {bounds.RESTORED_GAPS_MAX}: "
+            "begin at a later LSN",
+            field="from_lsn",
+        )
 
 
 async def _hold(source: Shard, from_lsn: int | None) -> HeldLog:

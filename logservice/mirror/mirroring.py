@@ -16,7 +16,8 @@ mirror that another process has made compares the last LSNs of both first.
 
 INV-MIRROR-3: the source's hold is never above the copy's applied next LSN. INV-MIRROR-4: LSNs that
 the source truncated before they were mirrored end the mirror; no gap takes their place.
-INV-MIRROR-6: a mirror whose source has become another lineage takes nothing more of it.
+INV-MIRROR-6: a mirror whose source has become another lineage takes nothing more of it. It is known
+by the id: a source that was recovered twice has two lineages of one number.
 """
 
 from __future__ import annotations
@@ -303,7 +304,7 @@ class Mirror:
             )
         if not begun.restoring.mirror:
             raise _ended("in-use", f"{self.pair.into} is being restored")
-        if lineage.number != source.position.lineage.number + 1:
+        if not is_of(begun, source):
             raise _ended(
                 "lineage",
                 f"{self.pair.into} is no mirror of what {self.pair.name} is now, which was "
@@ -410,6 +411,12 @@ class _ForAWhile:
                 yield batch
                 if loop.time() >= until_s:
                     return
+
+
+def is_of(copy: log_pb2.GetShardStatusResponse, source: log_pb2.GetShardStatusResponse) -> bool:
+    """Whether the copy was begun as one of what the source is now."""
+    known = source.position.lineage.id or NO_LINEAGE
+    return copy.position.lineage.number > 0 and copy.lineage_parent == known
 
 
 def _ended(why: str, message: str) -> MirrorEnded:

@@ -14,7 +14,7 @@ from logservice_wire.errors import LogServiceError, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.mirror.mirroring import Pair
+from logservice.mirror.mirroring import Pair, is_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ async def standing(source: LogClient, target: LogClient, pair: Pair, hold: str) 
         if there.position.first_lsn > wanted_lsn:
             last = there.position.first_lsn - 1
             problem = f"LSNs {wanted_lsn} to {last} were truncated before they were mirrored"
-        elif here.position.lineage.number != there.position.lineage.number + 1:
+        elif not is_of(here, there):
             problem = "the source was continued by force, or is another log"
     return Standing(
         pair,

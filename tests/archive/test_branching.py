@@ -13,6 +13,7 @@ from logservice_wire.block import Block, encode_block
 from logservice_wire.errors import (
     Fenced,
     InvalidArgument,
+    LineageChanged,
     NotReady,
     ShardRestoring,
     Truncated,
@@ -22,8 +23,10 @@ from logservice import bounds
 from logservice.archive.branching import Branch, Wanted, as_begun, held_branch
 from logservice.archive.living_blocks import LivingBlocks, restored
 from logservice.archive.restoring import STEPS, Restorer
+from logservice.lineage import NO_LINEAGE
 from tests.archive.test_restoring import Killed, told, written
 from tests.server.served import Served
+from tests.server.test_lineage import fork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -189,6 +192,51 @@ async def test_what_the_source_truncated_meanwhile_is_refused(
     assert (await third.status()).position.applied_lsn == 0
 
 
+async def test_a_source_that_is_continued_by_force_midway(
+    served: Served, client: LogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-BRANCH-2: nothing of the new history comes behind what is there of the old one, and who
+    goes on goes by the digest that the branch was begun with.
+    """
+    log = await written(served, client, await served.new_shard())
+    other = client.shard(await served.new_shard())
+    monkeypatch.setattr(bounds, "RESTORE_CALL_ITEMS_MAX", 1)
+    monkeypatch.setattr(bounds, "ARCHIVE_READ_BYTES", 1)
+    reads = 0
+
+    class Forked:
+        async def read(self, lsn: int, **more: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            if reads == 4:
+                await fork(served, log.shard_id)
+            return await log.read(lsn, **more)
+
+    source: Any = Forked()
+    with pytest.raises(LineageChanged):
+        async with held_branch(log, Wanted()) as found:
+            await Restorer(other, found.promise, LivingBlocks(source, found.span)).run()
+    status = await other.status()
+    assert 11 < status.restoring.next_lsn < status.restoring.end_lsn == 221
+    with pytest.raises(ShardRestoring):
+        await other.read(11)
+    # What the log may be afterwards: other records at some of those LSNs.
+    monkeypatch.undo()
+    twin = client.shard(await served.new_shard())
+    await twin.append([b"early %d" % number for number in range(10)])
+    await twin.append([b"other"] * 210)
+    with pytest.raises(InvalidArgument, match="another restore has begun"):
+        await branched(twin, other, Wanted(from_lsn=11))
+    # Or the same ones, because the fork lies behind them.
+    with pytest.raises(LineageChanged):
+        await branched(log, other)
+    log.accept_lineage()
+    assert await branched(log, other)
+    assert await told(other, 11) == await told(log, 11)
+    status = await other.status()
+    assert (status.position.lineage.number, status.lineage_parent) == (1, NO_LINEAGE)
+
+
 async def test_the_hold_keeps_what_is_not_there_yet(served: Served, client: LogClient) -> None:
     log = await written(served, client, await served.new_shard())
     other = client.shard(await served.new_shard())
@@ -284,9 +332,14 @@ async def test_more_gaps_than_a_log_remembers_are_refused(
         if fits:
             assert await branched(log, other)
             continue
-        with pytest.raises(InvalidArgument, match="more than 1 gaps up to LSN 223"):
+        with pytest.raises(InvalidArgument, match="has 2 gaps, and a branch takes over 1"):
             await branched(log, other)
+        assert not (await other.status()).HasField("restoring"), "nothing was begun"
+        # Of a part nobody knows it before.
+        with pytest.raises(InvalidArgument, match="more than 1 gaps up to LSN 223"):
+            await branched(log, other, Wanted(end_lsn=227))
         assert (await other.status()).HasField("restoring")
+        assert await branched(log, client.shard(await served.new_shard()), Wanted(end_lsn=223))
 
 
 async def test_a_gap_of_an_unknown_reason_is_refused() -> None:

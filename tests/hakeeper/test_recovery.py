@@ -7,7 +7,13 @@ from logservice_wire.errors import Reason
 from msgspec.structs import replace
 
 from logservice import bounds
-from logservice.hakeeper.commands.proposals import AllocateIds, CreateShard, DeleteShard
+from logservice.hakeeper.commands.proposals import (
+    AllocateIds,
+    CreateShard,
+    DeleteShard,
+    DirectoryReport,
+    StoreHeartbeat,
+)
 from logservice.hakeeper.commands.recovery import RecoverCluster, RecoveredShard
 from logservice.hakeeper.commands.store_commands import RemoveReplica
 from logservice.hakeeper.commands.verbs import (
@@ -20,6 +26,7 @@ from logservice.hakeeper.commands.verbs import (
 )
 from logservice.hakeeper.repair.safety import objection
 from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.stores import enrolment
 from logservice.hakeeper.stores.recovered import is_older, waits_for
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
@@ -145,6 +152,57 @@ def test_a_membership_that_no_recovery_makes_is_refused(model: Model) -> None:
     again.recover_from_snapshot(before)
     assert again.state.shards[LOG].membership == model.state.shards[LOG].membership
     assert model.state.recovered_tick == 0
+
+
+def beat_of(model: Model, store: str, members: Membership, boot: int) -> StoreHeartbeat:
+    """The first heartbeat of a process of the store that runs such a replica of shard 0."""
+    known = model.stores[StoreId(store)]
+    first = members.members[0]
+    copy = Copy(first.replica_id, 5000, members, incarnation=first.incarnation)
+    return StoreHeartbeat(
+        known.name,
+        known.host,
+        f"{store}:1",
+        f"{store}:2",
+        (DirectoryReport(first.incarnation, 0, 100, ""),),
+        boot,
+        1,
+        0,
+        {**known.labels, **known.versions.labels()},
+        replicas=(model._report(known, HAKEEPER_SHARD, copy),),
+    )
+
+
+@pytest.mark.parametrize("replica", [2**32 + 8, 2**32 + 10, 2**33 + 7])
+def test_inv_hk_sibling_a_store_of_another_recovery_is_turned_away(
+    model: Model, replica: int
+) -> None:
+    """The last one is a replica that the other HAKeeper has added since."""
+    original = model.state.shards[HAKEEPER_SHARD].members
+    sibling = alone(model, HAKEEPER_SHARD, "s4", replica)
+    rows = recover(model, HAKEEPER_SHARD, LOG)
+    before = model.state.stores[StoreId("s4")].boot_id
+    found = model.propose(beat_of(model, "s4", sibling, 71))
+    assert isinstance(found, Rejected)
+    assert found.reason is Reason.PERMISSION_DENIED
+    assert "another recovery" in found.metadata["joining"]
+    known = model.state.stores[StoreId("s4")]
+    assert (known.boot_id, known.queue) == (before, [])
+    assert any("another recovery" in flag for flag in enrolment.flags(model.state))
+    # Its own one, what that has become, and what was there before both, are heard.
+    own = rows[HAKEEPER_SHARD]
+    later = Member(ReplicaId(2**33 + 8), StoreId("s4"), Incarnation(9010))
+    grown = replace(
+        own,
+        voters=(*own.voters, later.replica_id),
+        members=(*own.members, later),
+        change_epoch=Index(own.change_epoch + 5),
+    )
+    older = replace(original, voters=(ReplicaId(900),), removed=(), members=())
+    older = replace(older, members=(Member(ReplicaId(900), StoreId("s4"), Incarnation(9011)),))
+    for boot, members in ((72, own), (73, grown), (74, older)):
+        store = str(members.members[0].store_id)
+        assert not isinstance(model.propose(beat_of(model, store, members, boot)), Rejected)
 
 
 @pytest.mark.parametrize("adopted", [False, True])

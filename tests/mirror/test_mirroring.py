@@ -39,6 +39,7 @@ from logservice.mirror.standing import standing
 from tests.archive.test_restoring import Killed, told, written
 from tests.mirror.named_logs import NamedLogs
 from tests.server.served import Served
+from tests.server.test_lineage import fork
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -268,6 +269,33 @@ async def test_inv_mirror_6_another_log_or_history_is_no_source(two: Two) -> Non
     with pytest.raises(MirrorEnded) as ended:
         await two.mirror(log).begin()
     assert ended.value.metadata["why"] == "promoted"
+
+
+async def test_inv_mirror_6_two_forks_of_one_number_are_two_sources(two: Two) -> None:
+    """Of a source that was recovered twice: nothing in its LSNs or records tells them apart."""
+    log = await two.first.new_shard()
+    twin = await two.first.new_shard()
+    name = f"log-{log}"
+    two.source.names[name] = int(log)
+    await fork(two.first, log, b"1" * 16)
+    await fork(two.first, twin, b"2" * 16)
+    shard = two.source.shard(int(log))
+    mirror = two.mirror(shard)
+    copy = await complete(mirror)
+    status = await copy.status()
+    assert (status.position.lineage.number, status.lineage_parent) == (2, b"1" * 16)
+    source: Any = two.source
+    target: Any = two.target
+    assert not (await standing(source, target, mirror.pair, "mirror")).problem
+    two.source.names[name] = int(twin)
+    found = await standing(source, target, mirror.pair, "mirror")
+    assert "continued by force" in found.problem
+    for again in (two.mirror(shard), two.mirror(shard)):
+        with pytest.raises(MirrorEnded) as ended:
+            await again.begin()
+        assert ended.value.metadata["why"] == "lineage"
+    two.source.names[name] = int(log)
+    await two.mirror(shard).begin()
 
 
 async def test_a_log_that_is_in_use_is_no_target(two: Two) -> None:

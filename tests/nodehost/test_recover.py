@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +93,7 @@ class Disks:
         self.vfs = MemoryVfs()
         self.kv = MemoryKvEngine()
         self.now_s = 1_800_000_000
+        self.letter = b"L"
 
     def store(
         self,
@@ -160,11 +162,18 @@ class Disks:
             StoreId("s3"),
             "ann",
             SMALL,
-            lambda size: b"L" * size,
+            lambda size: self.letter * size,
             lambda: 999,
             lambda: self.now_s,
         )
         return rebuild(self.vfs, self.kv, choices, target, lambda _: None)
+
+    def again(self, path: str, *, letter: bytes, later_s: int = 1) -> Rebuilt:
+        """Another operator does the same with a copy of the directory of store 3."""
+        self.letter = letter
+        self.now_s += later_s
+        (done,) = self.rebuild(self.choices("/s3"), path)
+        return done
 
     def open(self, path: str = "/new") -> tuple[DataDirectory, LogDb]:
         directory = DataDirectory.open(
@@ -345,6 +354,75 @@ def test_a_second_recovery_forks_the_first() -> None:
     assert both.chosen is not None
     assert both.chosen.directory == "/new"
     assert first.replica == both.chosen.replica
+
+
+@pytest.mark.parametrize("later_s", [0, 1, -1])
+def test_inv_recover_5_two_recoveries_of_one_evidence_are_not_mixed(later_s: int) -> None:
+    """Whichever of the two has the longer log, or was made first, or in the same second."""
+    disks = Disks()
+    evidence = disks.store(3, log_entries((2, 2)))
+    one = disks.again("/one", letter=b"1")
+    two = disks.again("/two", letter=b"2", later_s=later_s)
+    assert one.lineage.parent == two.lineage.parent
+    for paths in (("/one", "/two"), ("/two", "/one"), (evidence, "/one", "/two")):
+        (both,) = disks.choices(*paths)
+        assert "two histories" in refusal(both)
+        assert {name in refusal(both) for name in ("/one", "/two")} == {True}
+        with pytest.raises(InvalidArgument, match="two histories"):
+            disks.rebuild([both], "/mixed")
+    assert not disks.vfs.exists("/mixed")
+    # Each of them with what it was made of is one history.
+    for path in ("/one", "/two"):
+        (alone,) = disks.choices(evidence, path)
+        assert "start these stores" in refusal(alone)
+
+
+def test_inv_recover_5_what_continues_one_of_them_does_not_continue_the_other() -> None:
+    disks = Disks()
+    disks.store(3, log_entries((2, 2)))
+    disks.again("/one", letter=b"1")
+    # In the same second, so that not even the replica's id differs.
+    disks.again("/two", letter=b"2", later_s=0)
+    (choice,) = disks.choices("/one")
+    # Its one voter was joined by others, whose disks are lost now.
+    disks.letter = b"3"
+    disks.rebuild([replace(choice, whole_majority=False)], "/three")
+    (both,) = disks.choices("/two", "/three")
+    assert both.chosen is not None
+    assert both.chosen.lineage.number == 2
+    assert "two histories" in refusal(both)
+    (line,) = disks.choices("/s3", "/one", "/three")
+    assert "start these stores" in refusal(line)
+
+
+def test_inv_recover_5_also_of_shard_0_which_has_no_lineage() -> None:
+    model = Model(3, versions=KNOWN)
+    model.start()
+    model.run_until(model.healthy, 400)
+    disks = Disks()
+    state, at = model.rsm.save_snapshot(), model.rsm.state.index
+    evidence = disks.store(3, (), shard=ShardId(0), state=state, at=at)
+    disks.again("/one", letter=b"1")
+    disks.again("/two", letter=b"2")
+    (both,) = disks.choices("/one", "/two")
+    assert "two histories" in refusal(both)
+    (alone,) = disks.choices(evidence, "/two")
+    assert "start these stores" in refusal(alone)
+
+
+def test_inv_recover_5_replicas_of_one_history_are_no_strangers() -> None:
+    """Behind in a change of the members, and ahead in one that was never committed."""
+    disks = Disks()
+    voters = {number: ReplicaId(number) for number in range(1, 7)}
+    moved = members(4, 5, 3, removed=(voters[1], voters[2]))
+    old = disks.store(1, log_entries((2, 2)))
+    new = disks.store(4, log_entries((2, 3)), membership=moved)
+    under_way = members(3, 4, 6, outgoing=(voters[3], voters[4], voters[5]))
+    ahead = disks.store(6, log_entries((2, 2)), membership=under_way)
+    (choice,) = disks.choices(old, new, ahead)
+    assert choice.chosen is not None
+    assert choice.chosen.directory == new
+    assert refusal(choice) == ""
 
 
 def test_a_place_that_is_taken_is_refused() -> None:

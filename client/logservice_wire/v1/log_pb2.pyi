@@ -345,7 +345,7 @@ class Hold(_message.Message):
     def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ..., owner: _Optional[str] = ..., revision: _Optional[int] = ..., ttl_s: _Optional[int] = ..., age_s: _Optional[float] = ..., expires_in_s: _Optional[float] = ...) -> None: ...
 
 class GetShardStatusResponse(_message.Message):
-    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner", "closed_index", "end_lsn", "max_bytes_per_s", "max_records_per_s", "appends_delayed", "restoring")
+    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner", "closed_index", "end_lsn", "max_bytes_per_s", "max_records_per_s", "appends_delayed", "restoring", "lineage_parent", "gaps")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +366,8 @@ class GetShardStatusResponse(_message.Message):
     MAX_RECORDS_PER_S_FIELD_NUMBER: _ClassVar[int]
     APPENDS_DELAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORING_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_PARENT_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     truncated_lsn: int
     committed_index: int
@@ -386,7 +388,9 @@ class GetShardStatusResponse(_message.Message):
     max_records_per_s: int
     appends_delayed: int
     restoring: Restoring
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., appends_delayed: _Optional[int] = ..., restoring: _Optional[_Union[Restoring, _Mapping]] = ...) -> None: ...
+    lineage_parent: bytes
+    gaps: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ..., closed_index: _Optional[int] = ..., end_lsn: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., max_records_per_s: _Optional[int] = ..., appends_delayed: _Optional[int] = ..., restoring: _Optional[_Union[Restoring, _Mapping]] = ..., lineage_parent: _Optional[bytes] = ..., gaps: _Optional[int] = ...) -> None: ...
 
 class AcquireWriterRequest(_message.Message):
     __slots__ = ("shard_id", "holder", "expected_epoch", "takeover", "override", "lineage")

@@ -78,9 +78,17 @@ def status(session: Session, shard: int, stale: bool, form: str) -> None:
             "max_records_per_s": found.max_records_per_s or None,
             "appends_delayed": found.appends_delayed,
             "restoring": _restoring(found),
+            **_lineage(found.position.lineage),
         }
 
     show_fields(form, session.run(work))
+
+
+def _lineage(known: log_pb2.Lineage) -> dict[str, object]:
+    """Which history of the log that is: of two that were forked from one, only the ids differ."""
+    if not known.number:
+        return {"lineage": 0, "lineage_id": None, "fork_lsn": None}
+    return {"lineage": known.number, "lineage_id": known.id.hex(), "fork_lsn": known.fork_lsn}
 
 
 def _restoring(found: log_pb2.GetShardStatusResponse) -> str | None:

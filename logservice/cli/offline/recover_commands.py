@@ -152,6 +152,7 @@ def _row(one: Evidence, of: Choice) -> dict[str, object]:
         "truncated": log.truncated_lsn if log is not None else None,
         "epoch": log.writer_epoch if log is not None else None,
         "lineage": one.lineage.number if log is not None else None,
+        "lineage_id": one.lineage.id.hex() if one.lineage.number else None,
         "voters": _voters(one.membership),
         "damage": "; ".join((*one.damage, *(["a witness has no records"] if one.witness else []))),
     }

@@ -23,6 +23,8 @@ other.
 
 from __future__ import annotations
 
+from typing import Final
+
 from logservice_wire.errors import Reason
 
 from logservice import bounds
@@ -31,8 +33,12 @@ from logservice.hakeeper.commands.proposals import AdmitStore, Joining, SetJoini
 from logservice.hakeeper.state import Applicant, State, decoded
 from logservice.hakeeper.stores import cluster_version
 from logservice.hakeeper.stores.health import silent
+from logservice.hakeeper.stores.recovered import is_sibling
 from logservice.ids import HAKEEPER_SHARD, StoreId
 from logservice.outcome import Applied, Outcome, Rejected
+
+_RECOVERIES_SINCE: Final = 2
+"""The first cluster version at which shard 0 can be recovered."""
 
 
 def eligible(state: State, store: StoreId) -> bool:
@@ -44,6 +50,8 @@ def refusal(state: State, beat: StoreHeartbeat) -> Rejected | None:
     """Why the heartbeat is refused, or None when it is accepted. A refusal is noted for a flag."""
     known = state.stores.get(beat.store)
     why = cluster_version.refusal(state, beat.labels) or _taken(state, beat)
+    if not why and state.cluster_version >= _RECOVERIES_SINCE and is_sibling(state, beat):
+        why = "it runs a HAKeeper of another recovery of shard 0"
     if not why and known is None and not _may_join(state, beat.store):
         why = "not admitted"
     if not why:

@@ -3,7 +3,7 @@
 Theory of operation. The tool made a new replica and a membership of it alone (`nodehost.recover`).
 HAKeeper believes it by no report, because no replica that it knows could confirm it. The new
 replica's id is above every one that the shard ever had, and every id that is given out later is
-above that one. So the id alone says of which history a replica is:
+above that one. So the id alone says whether a replica is of an older history:
 
 INV-HK-OLDER: a replica of a shard with a lower id than the one that the shard went on from is of an
 older history, whatever it reports; it is removed from every store that has it.
@@ -11,16 +11,24 @@ older history, whatever it reports; it is removed from every store that has it.
 INV-HK-RECOVERED: until all known stores have reported after a recovery of shard 0, no replica is
 removed but those of an older history. What HAKeeper knows may be old, and what it takes for a stray
 may be what a log needs. A store that never will report is forgotten by name.
+
+Evidence that was used twice makes two HAKeepers of one cluster, and each would take the other's
+replicas for strays.
+
+INV-HK-SIBLING: HAKeeper takes no heartbeat of a store that runs a replica of another recovery of
+shard 0, one of which it knows no voter. So neither gives that store a command, nor believes it.
 """
 
 from __future__ import annotations
 
+from logservice import bounds
 from logservice.hakeeper import feed
 from logservice.hakeeper.commands.cluster_events import EventKind
+from logservice.hakeeper.commands.proposals import StoreHeartbeat
 from logservice.hakeeper.marks import mark
-from logservice.hakeeper.state import ShardState, State
+from logservice.hakeeper.state import ShardState, State, decoded
 from logservice.hakeeper.stores.holdings import touch
-from logservice.ids import NO_REPLICA, ReplicaId, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership, MembershipCorrupt
 
 
@@ -38,6 +46,17 @@ def alone(membership: bytes) -> Membership | None:
 def is_older(shard: ShardState, replica: ReplicaId) -> bool:
     """INV-HK-OLDER."""
     return replica < shard.recovered
+
+
+def is_sibling(state: State, beat: StoreHeartbeat) -> bool:
+    """INV-HK-SIBLING. No replica that was never recovered has so high an id."""
+    shard = state.shards.get(HAKEEPER_SHARD)
+    own = next((one for one in beat.replicas if one.shard == HAKEEPER_SHARD), None)
+    if shard is None or own is None or own.replica <= bounds.RECOVERED_REPLICA_STEP:
+        return False
+    if not own.membership or own.membership == shard.membership:
+        return False
+    return shard.members.is_strange(decoded(own.membership))
 
 
 def waits_for(state: State) -> list[StoreId]:

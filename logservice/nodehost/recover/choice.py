@@ -7,6 +7,15 @@ had it. What was committed by replicas of which none is left is unknown: at most
 the last LSN of the chosen log. How much that is nobody can say, because a majority acknowledges
 without the others.
 
+Evidence may be of two histories: of what one operator made of the last disk, and of what another
+one made of a copy of it. Raft's rule says nothing about logs that no leader ever compared. Of one
+history, each replica knows those of the other: the membership of whichever log is ahead has the
+voters of the one behind, as members or as removed, but for a change that was just under way. Two
+recoveries draw replicas of which the other one has never heard, and lineages of one parent.
+
+INV-RECOVER-5: where a log that is used, and one that is not, are of two histories of which none
+continues the other, nothing is rebuilt: a person names the directories of one.
+
 INV-RECOVER-2: a log is rebuilt only from the longest usable log of the evidence that is of the
 newest lineage in it, and never while the evidence has a majority of the shard's voters: then the
 stores are to be started instead.
@@ -25,13 +34,14 @@ from logservice.nodehost.recover.evidence import Evidence
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What is known of one shard. `chosen`: None when no log can be used. `whole_majority`: the
-    evidence has a majority, so nothing is lost.
+    evidence has a majority, so nothing is lost. `stranger`: of another history than the chosen one.
     """
 
     shard: ShardId
     found: tuple[Evidence, ...]
     chosen: Evidence | None
     whole_majority: bool
+    stranger: Evidence | None = None
 
     @property
     def last_lsn(self) -> Lsn:
@@ -66,7 +76,21 @@ def _choose(shard: ShardId, found: list[Evidence]) -> Choice:
         key=lambda one: (one.lineage.number, one.last_term, one.last_index, one.commit),
         default=None,
     )
-    return Choice(shard, tuple(found), chosen, chosen is not None and _majority(chosen, found))
+    if chosen is None:
+        return Choice(shard, tuple(found), None, whole_majority=False)
+    stranger = next((one for one in found if _strange(chosen, one)), None)
+    return Choice(shard, tuple(found), chosen, _majority(chosen, found), stranger)
+
+
+def _strange(chosen: Evidence, other: Evidence) -> bool:
+    """INV-RECOVER-5. What cannot be used tells nothing."""
+    newer, older = chosen.lineage, other.lineage
+    if newer.number == older.number:
+        if newer.id != older.id:
+            return True
+    elif newer.number == older.number + 1 and newer.parent != older.id:
+        return True
+    return chosen.membership.is_strange(other.membership)
 
 
 def _majority(chosen: Evidence, found: list[Evidence]) -> bool:

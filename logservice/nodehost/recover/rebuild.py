@@ -109,10 +109,15 @@ class Target:
 
 
 def refusal(choice: Choice) -> str:
-    """Why the shard is not rebuilt; empty if it may be (INV-RECOVER-2)."""
+    """Why the shard is not rebuilt; empty if it may be (INV-RECOVER-2, INV-RECOVER-5)."""
     chosen = choice.chosen
     if chosen is None:
         return "no log of it can be used"
+    if choice.stranger is not None:
+        return (
+            f"{chosen.directory} and {choice.stranger.directory} are of two histories, of which "
+            "none continues the other: name the directories of one"
+        )
     if choice.whole_majority:
         return "a majority of its voters is here: start these stores instead"
     if chosen.identity.cluster_version < _LINEAGES_SINCE:

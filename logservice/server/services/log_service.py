@@ -326,6 +326,8 @@ class LogService(log_pb2_grpc.LogServicer):
             max_records_per_s=info.max_records_per_s,
             appends_delayed=info.appends_delayed,
             restoring=restoring.standing(status),
+            gaps=status.rejected_range_count,
+            lineage_parent=status.lineage.parent if status.lineage.number else b"",
         )
 
     def _holds(self, shard: ShardId, status: LogStatus) -> list[log_pb2.Hold]:
