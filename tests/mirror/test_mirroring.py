@@ -430,19 +430,25 @@ async def test_a_mirror_that_differs_is_not_opened(
     copy = await complete(mirror)
     other = await two.log()
     await other.append([b"z"] * 5)
-    wrong = await other.digest(11, 222)
+    wrong = await other.digest(221, 222)
+    close = mirror.source.close_log
 
-    def reached(name: str) -> None:
-        if name == "closed":
+    async def digest(*_: Any, **__: Any) -> Any:
+        return wrong
 
-            async def digest(*_: Any, **__: Any) -> Any:
-                return wrong
+    async def close_log() -> Any:
+        # What comes between the comparison and the close is compared by the opening.
+        await log.append(b"late")
+        closed = await close()
+        monkeypatch.setattr(mirror.source, "digest", digest)
+        return closed
 
-            monkeypatch.setattr(mirror.source, "digest", digest)
-
+    monkeypatch.setattr(mirror.source, "close_log", close_log)
+    promotion = two.promotion(mirror)
     with pytest.raises(CorruptBlock):
-        await two.promotion(mirror, reached=reached).planned()
+        await promotion.planned()
     assert (await copy.status()).restoring.mirror
+    assert "Say the command again" in promotion.standing
 
 
 async def test_a_forced_promote_asks_nothing_of_the_source(two: Two) -> None:
