@@ -61,6 +61,8 @@ class Mirrorer(Restorer):
     def _grow(self) -> None:
         """The source goes on, and is truncated."""
         source, chance = self.source, self.chance
+        if self.hurried:
+            self._grown = source.end
         if self._grown < source.end and chance.random() < 0.5:
             piece = source.at(self._grown)
             self._grown = piece.lsn + piece.count

@@ -90,6 +90,8 @@ class Restorer(Client):
     broken: str = ""
     """The first thing that must not be; `wrong` keeps it."""
     open = False
+    hurried = False
+    """The world waits for its end: the source has all of it, and no worker dies any more."""
 
     async def run(self) -> None:
         """Until the log is open and compared, or told to stop."""
@@ -142,7 +144,7 @@ class Restorer(Client):
         while not self.stopping:
             left = self.chance.randint(1, 40)
             try:
-                while left:
+                while left > 0 or self.hurried:
                     left -= 1
                     await self._step()
                 self.counts["restorers killed"] += 1
@@ -262,6 +264,8 @@ class Restorer(Client):
                 self.shard, Lsn(digester.next_lsn), _READ_BYTES, restoring=True
             )
             for run in found.runs:
+                if digester.done:
+                    break
                 if run.gap is not None:
                     reason = {"FENCED": 1, "WRONG_EXPECTED_LSN": 2, "SEQUENCE_GAP": 3}
                     digester.add_gap(run.first_lsn, run.record_count, reason[run.gap.value])
