@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
-
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from logservice import bounds
-
-_LABELS: Final = ("shard",)
+from logservice.archive.process_metrics import ProcessMetrics
 
 
 @dataclass(slots=True)
@@ -71,29 +67,21 @@ class Lag:
         return self.records * self.archived_bytes // self.archived_lsns
 
 
-class Metrics:
+class Metrics(ProcessMetrics):
     """The metrics of one archiver process."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self.registry = CollectorRegistry()
-        prefix = "logservice_archive"
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
-
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
-
-        self.lag_records = gauge("lag_records", "LSNs that are not archived")
-        self.lag_seconds = gauge("lag_seconds", "How long the oldest of them is known")
-        self.lag_bytes = gauge("lag_bytes", "About how many bytes they have")
-        self.archived_lsn = gauge("archived_lsn", "The LSN behind the last archived one")
-        self.objects = counter("objects", "Objects that were archived")
-        self.object_bytes = counter("object_bytes", "Their bytes")
-        self.missing_lsns = counter("missing_lsns", "LSNs that were truncated before")
-        self.lost_races = counter("lost_races", "Objects that another archiver made first")
-        self.failures = counter("failures", "Attempts that ended in an error")
+        super().__init__("logservice_archive", "shard")
+        self.lag_records = self.gauge("lag_records", "LSNs that are not archived")
+        self.lag_seconds = self.gauge("lag_seconds", "How long the oldest of them is known")
+        self.lag_bytes = self.gauge("lag_bytes", "About how many bytes they have")
+        self.archived_lsn = self.gauge("archived_lsn", "The LSN behind the last archived one")
+        self.objects = self.counter("objects", "Objects that were archived")
+        self.object_bytes = self.counter("object_bytes", "Their bytes")
+        self.missing_lsns = self.counter("missing_lsns", "LSNs that were truncated before")
+        self.lost_races = self.counter("lost_races", "Objects that another archiver made first")
+        self.failures = self.counter("failures", "Attempts that ended in an error")
 
     def show(self, shard_id: int, lag: Lag) -> None:
         """Set the gauges of one log."""

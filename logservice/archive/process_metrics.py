@@ -1,0 +1,23 @@
+"""process_metrics: the metrics of a process beside a cluster, each with one label for its log."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class ProcessMetrics:
+    """A registry of its own, and how its metrics are made."""
+
+    def __init__(self, prefix: str, label: str) -> None:
+        """`prefix`: of every name. `label`: what names a log."""
+        self.registry = CollectorRegistry()
+        self._prefix = prefix
+        self._labels = (label,)
+
+    def gauge(self, name: str, text: str) -> Gauge:
+        """What is so now."""
+        return Gauge(f"{self._prefix}_{name}", text, self._labels, registry=self.registry)
+
+    def counter(self, name: str, text: str) -> Counter:
+        """What happened so often."""
+        return Counter(f"{self._prefix}_{name}", text, self._labels, registry=self.registry)
