@@ -57,7 +57,8 @@ class Lag:
     @property
     def seconds(self) -> float:
         """How long the oldest of them is known."""
-        return self.now_s() - self._seen[0][1] if self.records and self._seen else 0.0
+        seen = self._seen  # whoever scrapes is another thread
+        return self.now_s() - seen[0][1] if self.records and seen else 0.0
 
     @property
     def estimated_bytes(self) -> int:
@@ -83,10 +84,14 @@ class Metrics(ProcessMetrics):
         self.lost_races = self.counter("lost_races", "Objects that another archiver made first")
         self.failures = self.counter("failures", "Attempts that ended in an error")
 
-    def show(self, shard_id: int, lag: Lag) -> None:
-        """Set the gauges of one log."""
+    def watch(self, shard_id: int, lag: Lag) -> None:
+        """Show that log; what is shown is asked for when somebody looks, so that it also grows
+        while an attempt takes long. A counter that begins at 0 has an increase.
+        """
         shard = str(shard_id)
-        self.lag_records.labels(shard).set(lag.records)
-        self.lag_seconds.labels(shard).set(lag.seconds)
-        self.lag_bytes.labels(shard).set(lag.estimated_bytes)
-        self.archived_lsn.labels(shard).set(lag.archived_lsn)
+        self.lag_records.labels(shard).set_function(lambda: lag.records)
+        self.lag_seconds.labels(shard).set_function(lambda: lag.seconds)
+        self.lag_bytes.labels(shard).set_function(lambda: lag.estimated_bytes)
+        self.archived_lsn.labels(shard).set_function(lambda: lag.archived_lsn)
+        self.failures.labels(shard)
+        self.missing_lsns.labels(shard)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -13,11 +15,22 @@ class ProcessMetrics:
         self.registry = CollectorRegistry()
         self._prefix = prefix
         self._labels = (label,)
+        self._made: list[Gauge | Counter] = []
 
     def gauge(self, name: str, text: str) -> Gauge:
         """What is so now."""
-        return Gauge(f"{self._prefix}_{name}", text, self._labels, registry=self.registry)
+        made = Gauge(f"{self._prefix}_{name}", text, self._labels, registry=self.registry)
+        self._made.append(made)
+        return made
 
     def counter(self, name: str, text: str) -> Counter:
         """What happened so often."""
-        return Counter(f"{self._prefix}_{name}", text, self._labels, registry=self.registry)
+        made = Counter(f"{self._prefix}_{name}", text, self._labels, registry=self.registry)
+        self._made.append(made)
+        return made
+
+    def forget(self, log: str) -> None:
+        """It needs this process no more: nothing is behind, and nobody has to be woken."""
+        for metric in self._made:
+            with contextlib.suppress(KeyError):
+                metric.remove(log)

@@ -588,7 +588,8 @@ async def test_the_process_retries_for_ever_and_leaves_what_ended(
         await promotions[1].forced(2**60)
         assert await running
     assert [one.lag.stopped for one in mirrors.mirrors] == [True, True]
-    assert value("logservice_mirror_stopped", {"log": names[0]}) == 1.0
+    assert value("logservice_mirror_stopped", {"log": names[0]}) is None
+    assert value("logservice_mirror_lag_seconds", {"log": names[0]}) is None
     assert await hold_of(logs[0]) is None
     assert (await two.target.shard(made).allocate_timestamps()).start == 2**60 + 1
     assert "not mirrored now: NOT_READY" in caplog.text
