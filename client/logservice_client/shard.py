@@ -520,14 +520,16 @@ class Shard:
         end_lsn: int = 0,
         digest: bytes = b"",
         next_timestamp: int = 0,
+        digest_lsn: int = 0,
         timeout: float | None = None,
     ) -> log_pb2.FinishRestoreResponse:
         """Verify and open the log. The answer says whether it is open; else call again. Raises
         CorruptBlock when what is in it is not what was promised.
 
         A mirror is promoted: `end_lsn` is its next LSN, else ShardRestoring{base, next}. `digest`:
-        the source's of [base_lsn, end_lsn); b"" compares nothing. `next_timestamp`: 0 for a log
-        that gives out none any more.
+        the source's of [digest_lsn, end_lsn); b"" compares nothing. `digest_lsn`: 0 for `base_lsn`;
+        the caller answers for what lies below. `next_timestamp`: 0 for a log that gives out none
+        any more.
         """
         request = log_pb2.FinishRestoreRequest(
             shard_id=self.shard_id,
@@ -536,6 +538,7 @@ class Shard:
             end_lsn=end_lsn,
             digest=digest,
             next_timestamp=next_timestamp,
+            digest_lsn=digest_lsn,
         )
         return await self._call(FINISH_RESTORE, request, timeout)
 

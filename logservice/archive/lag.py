@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
-
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from logservice import bounds
-
-_LABELS: Final = ("shard",)
+from logservice.archive.process_metrics import ProcessMetrics
 
 
 @dataclass(slots=True)
@@ -61,7 +57,8 @@ class Lag:
     @property
     def seconds(self) -> float:
         """How long the oldest of them is known."""
-        return self.now_s() - self._seen[0][1] if self.records and self._seen else 0.0
+        seen = self._seen  # whoever scrapes is another thread
+        return self.now_s() - seen[0][1] if self.records and seen else 0.0
 
     @property
     def estimated_bytes(self) -> int:
@@ -71,34 +68,30 @@ class Lag:
         return self.records * self.archived_bytes // self.archived_lsns
 
 
-class Metrics:
+class Metrics(ProcessMetrics):
     """The metrics of one archiver process."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self.registry = CollectorRegistry()
-        prefix = "logservice_archive"
+        super().__init__("logservice_archive", "shard")
+        self.lag_records = self.gauge("lag_records", "LSNs that are not archived")
+        self.lag_seconds = self.gauge("lag_seconds", "How long the oldest of them is known")
+        self.lag_bytes = self.gauge("lag_bytes", "About how many bytes they have")
+        self.archived_lsn = self.gauge("archived_lsn", "The LSN behind the last archived one")
+        self.objects = self.counter("objects", "Objects that were archived")
+        self.object_bytes = self.counter("object_bytes", "Their bytes")
+        self.missing_lsns = self.counter("missing_lsns", "LSNs that were truncated before")
+        self.lost_races = self.counter("lost_races", "Objects that another archiver made first")
+        self.failures = self.counter("failures", "Attempts that ended in an error")
 
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
-
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
-
-        self.lag_records = gauge("lag_records", "LSNs that are not archived")
-        self.lag_seconds = gauge("lag_seconds", "How long the oldest of them is known")
-        self.lag_bytes = gauge("lag_bytes", "About how many bytes they have")
-        self.archived_lsn = gauge("archived_lsn", "The LSN behind the last archived one")
-        self.objects = counter("objects", "Objects that were archived")
-        self.object_bytes = counter("object_bytes", "Their bytes")
-        self.missing_lsns = counter("missing_lsns", "LSNs that were truncated before")
-        self.lost_races = counter("lost_races", "Objects that another archiver made first")
-        self.failures = counter("failures", "Attempts that ended in an error")
-
-    def show(self, shard_id: int, lag: Lag) -> None:
-        """Set the gauges of one log."""
+    def watch(self, shard_id: int, lag: Lag) -> None:
+        """Show that log; what is shown is asked for when somebody looks, so that it also grows
+        while an attempt takes long. A counter that begins at 0 has an increase.
+        """
         shard = str(shard_id)
-        self.lag_records.labels(shard).set(lag.records)
-        self.lag_seconds.labels(shard).set(lag.seconds)
-        self.lag_bytes.labels(shard).set(lag.estimated_bytes)
-        self.archived_lsn.labels(shard).set(lag.archived_lsn)
+        self.lag_records.labels(shard).set_function(lambda: lag.records)
+        self.lag_seconds.labels(shard).set_function(lambda: lag.seconds)
+        self.lag_bytes.labels(shard).set_function(lambda: lag.estimated_bytes)
+        self.archived_lsn.labels(shard).set_function(lambda: lag.archived_lsn)
+        self.failures.labels(shard)
+        self.missing_lsns.labels(shard)

@@ -141,6 +141,7 @@ class Archiver:
             try:
                 await shipper.ship()
             except ShardDeleted:
+                self.metrics.forget(str(shipper.shard.shard_id))
                 logger.warning("log %s was deleted; its archive stays", name)
                 return
             except ShardRestoring:

@@ -85,6 +85,7 @@ class Shipper:
         self._turns = turns or asyncio.Semaphore(1)
         self._reached = reached
         self._label = str(shard.shard_id)
+        self._watched = False
 
     async def ship(self, *, to_tail: bool = False) -> bool:
         """Archive one range; returns whether there was anything. `to_tail`: what is there now,
@@ -93,13 +94,14 @@ class Shipper:
         Raises what reading and the hold raise, OSError, InvalidArgument; then nothing was archived.
         LineageChanged: nothing will be, for the archive is of another history of the log.
         """
+        if not self._watched:
+            self._watched = True
+            self._metrics.watch(self.shard.shard_id, self.lag)
         try:
             return await self._ship(to_tail)
         except LostRace:
             self._metrics.lost_races.labels(self._label).inc()
             return True
-        finally:
-            self._metrics.show(self.shard.shard_id, self.lag)
 
     async def _ship(self, to_tail: bool) -> bool:
         end = await _in_thread(self.manifest.end)
@@ -204,7 +206,6 @@ class Shipper:
                 # A fork takes LSNs back, so it may be long before there is something to read.
                 await self.shard.status()
             self.lag.seen(status.position.applied_lsn + 1)
-            self._metrics.show(self.shard.shard_id, self.lag)
             due = self.lag.records > 0 and (
                 not self.lag.archived_lsns
                 or self.lag.estimated_bytes >= wanted.object_bytes

@@ -31,6 +31,23 @@ MIRROR_COMPARED_LSNS: Final = 4096
 """Whoever goes on with a mirror compares so many of its last LSNs with the source first: a source
 that is another log, or another history of it, has others there."""
 
+MIRROR_COMPARED_STEP_S: Final = 0.5
+"""A promote compares in ranges that take about so long: each can be the last one."""
+
+MIRROR_COMPARED_STEP_LSNS_MAX: Final = 1 << 24
+"""LSNs of such a range: gaps cost nothing, so there is no end to what fits into the time."""
+
+MIRROR_ROUNDS_MAX: Final = 10
+"""A promote closes its source when the last round, of what came during the one before, took
+MIRROR_SHORT_ROUND_S. If that never happens the source is appended to faster than it is compared,
+and more rounds shorten nothing."""
+
+MIRROR_SHORT_ROUND_S: Final = 1.0
+"""About so long nobody can append."""
+
+MIRROR_FORCED_COMPARE_S: Final = 30.0
+"""How long a forced promote compares a source that still answers, unless it is told otherwise."""
+
 MIRROR_ASKED_S: Final = 5.0
 """How long a forced promote waits for a word of the source, and a status for one of either cluster:
 who asks suspects that one of them is gone."""

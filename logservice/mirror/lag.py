@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
-_LABELS: Final = ("log",)
+from logservice.archive.process_metrics import ProcessMetrics
 
 
 @dataclass(slots=True)
@@ -57,25 +54,19 @@ class Lag:
         return self.now_s() - self._complete_s
 
 
-class Metrics:
+class Metrics(ProcessMetrics):
     """The metrics of one process."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self.registry = CollectorRegistry()
-        prefix = "logservice_mirror"
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
-
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"{prefix}_{name}", text, _LABELS, registry=self.registry)
-
-        self.lag_lsns = gauge("lag_lsns", "LSNs of the source that are not mirrored")
-        self.lag_seconds = gauge("lag_seconds", "How long ago the mirror was known to have all")
-        self.next_lsn = gauge("next_lsn", "The LSN behind the last mirrored one")
-        self.stopped = gauge("stopped", "1: this mirror does not go on by itself")
-        self.failures = counter("failures", "Attempts that ended in an error")
+        super().__init__("logservice_mirror", "log")
+        self.lag_lsns = self.gauge("lag_lsns", "LSNs of the source that are not mirrored")
+        self.lag_seconds = self.gauge(
+            "lag_seconds", "How long ago the mirror was known to have all"
+        )
+        self.next_lsn = self.gauge("next_lsn", "The LSN behind the last mirrored one")
+        self.stopped = self.gauge("stopped", "1: this mirror does not go on by itself")
+        self.failures = self.counter("failures", "Attempts that ended in an error")
 
     def watch(self, log: str, lag: Lag) -> None:
         """Show that log; what is shown is asked for when somebody looks."""

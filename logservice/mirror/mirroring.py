@@ -191,18 +191,20 @@ class Mirror:
         # The log is closed, and there is no more.
         await asyncio.sleep(max(0.0, until_s - self._now_s()))
 
-    async def compared(self, from_lsn: int, to_lsn: int) -> bytes:
-        """The digest that both have of the range. Raises MirrorEnded when they differ."""
-        patience_s = bounds.RESTORE_PATIENCE_S
-        there = await self.source.digest(from_lsn, to_lsn, patience=patience_s)
-        here = await self.copy.shard.digest(from_lsn, to_lsn, patience=patience_s)
+    async def compared(
+        self, from_lsn: int, to_lsn: int, *, patience_s: float = bounds.RESTORE_PATIENCE_S
+    ) -> None:
+        """Raises MirrorEnded unless both have the same digest of the range."""
+        there, here = await asyncio.gather(
+            self.source.digest(from_lsn, to_lsn, patience=patience_s),
+            self.copy.shard.digest(from_lsn, to_lsn, patience=patience_s),
+        )
         if there.digest != here.digest:
             raise _ended(
                 "differs",
                 f"LSNs {from_lsn} to {to_lsn - 1} of {self.pair.into} are not those of "
                 f"{self.pair.name}: that is another log, or another history of it",
             )
-        return there.digest
 
     async def release(self, *, override: bool = False) -> None:
         """Give up the source's records. `override`: as an administrator, whoever set the hold."""
@@ -215,11 +217,12 @@ class Mirror:
         if status.closed_index and status.end_lsn == opened:
             await self.release()
 
-    async def source_end(self) -> int:
-        """The LSN behind the source's last record, now."""
+    async def find_source(self) -> log_pb2.GetShardStatusResponse:
+        """The source, whatever lineage it has now. Raises what the calls raise."""
         source = self._clients[0]
         found = await source.hakeeper.resolve_shard(self.pair.name, fresh=True)
-        return (await source.shard(found.shard_id).status()).position.applied_lsn + 1
+        self.source = source.shard(found.shard_id)
+        return await self.source.status()
 
     async def find_copy(self) -> log_pb2.GetShardStatusResponse:
         """The mirror, without a word to its source. Raises ShardNotFound."""

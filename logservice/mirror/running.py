@@ -4,8 +4,9 @@ Theory of operation. Each pair has a task that makes pass after pass. An error e
 not the task: it is counted, logged now and then, and tried again, for ever, because what stops a
 mirror (a cluster that is away, a full disk, a grant that is missing) is cured outside of it, and
 the hold keeps the records meanwhile. What ends a mirror for good (`MirrorEnded`) ends its task, and
-is shown by `logservice_mirror_stopped` until somebody acts. A promoted mirror needs nothing more of
-its source: when that was closed where the mirror was opened, its hold is released.
+is shown by `logservice_mirror_stopped` until somebody acts. A promoted mirror has no series any
+more, and needs nothing more of its source: when that was closed where the mirror was opened, its
+hold is released.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class Mirrors:
             safe_text(ended.message),
         )
         if promoted:
+            self.metrics.forget(mirror.pair.name)
             with contextlib.suppress(LogServiceError):
                 await mirror.release_if_moved()
         return promoted

@@ -310,9 +310,10 @@ class EndRestore:
     promised. A store proposes it, and states the digest of what it has read from its own log; no
     caller does.
 
-    A mirror has promised nothing, and opens if the range is what it has left. Its digest is kept in
-    the log by this entry, zeros for a range without LSNs. next_timestamp: of a mirror, from now on;
-    0: it gives out none any more.
+    A mirror has promised nothing, and opens if the range is what it has left. The digest that its
+    leader's store has read is of [digest_lsn, end_lsn), and kept in the log by this entry; zeros
+    when that is without LSNs. digest_lsn: 0 is base_lsn, and of another restore than a mirror's it
+    is always 0. next_timestamp: of a mirror, from now on; 0: it gives out none any more.
     """
 
     author: Author
@@ -321,8 +322,9 @@ class EndRestore:
     base_lsn: Lsn
     end_lsn: Lsn
     next_timestamp: int = 0
+    digest_lsn: Lsn = Lsn(0)
     tag: ClassVar[Tag] = Tag.END_RESTORE
-    layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}s{DIGEST_BYTES}sQQQ")
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<{LINEAGE_BYTES}s{DIGEST_BYTES}sQQQQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,8 +557,8 @@ def _refusal(command: Command) -> LogServiceError | None:
         case BeginRestore():
             if why := restore_problem(command):
                 return InvalidArgument(why, field="restore")
-        case EndRestore(base_lsn=base_lsn, end_lsn=end_lsn, next_timestamp=next_timestamp):
-            if not 1 <= base_lsn <= end_lsn <= RESTORED_LSN_MAX or next_timestamp >= 2**63:
+        case EndRestore():
+            if not _ends_restore(command):
                 return InvalidArgument("no range, or no timestamp", field="restore")
         case TruncateMirror(lsn=0):
             return InvalidArgument("LSNs start at 1", field="truncated_lsn")
@@ -567,6 +569,14 @@ def _refusal(command: Command) -> LogServiceError | None:
                 "too many timestamps", name="count", value=count, limit=TIMESTAMPS_PER_CALL_MAX
             )
     return None
+
+
+def _ends_restore(command: EndRestore) -> bool:
+    base_lsn, end_lsn = command.base_lsn, command.end_lsn
+    return (
+        1 <= base_lsn <= (command.digest_lsn or base_lsn) <= end_lsn <= RESTORED_LSN_MAX
+        and command.next_timestamp < 2**63
+    )
 
 
 def restore_problem(command: BeginRestore) -> str:

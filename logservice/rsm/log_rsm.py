@@ -382,7 +382,8 @@ class LogRsm:
         whole = (restoring.base_lsn, restoring.end_lsn or state.next_lsn)
         if (command.base_lsn, command.end_lsn) != whole or state.next_lsn != command.end_lsn:
             return restoring.refusal(state.next_lsn)
-        if not restoring.mirror and command.digest != restoring.digest:
+        whole_digest = (restoring.digest, 0)
+        if not restoring.mirror and (command.digest, command.digest_lsn) != whole_digest:
             return Rejected(
                 Reason.CORRUPT_BLOCK, {"detail": "the digest is not the one that was promised"}
             )

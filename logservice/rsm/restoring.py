@@ -23,7 +23,9 @@ up, because deletion asks for one.
 
 A *mirror* is a restore with an open end: it follows a log that goes on being appended to, and
 nobody knows yet where it will end. It promises no end and no digest. `EndRestore` names both when
-it is promoted, and its lineage forks there. Until then it differs from another restore in this:
+it is promoted, and its lineage forks there. Its digest may begin at a later LSN than its base: who
+promotes has compared what lies below before, while the source was still appended to, and what a
+mirror has taken does not change any more. Until then it differs from another restore in this:
 
 - What it has is read, from the moment at which its next LSN is its base. It is not verified: each
   block has its own checksum, and the digest comes with the promote.
@@ -42,13 +44,14 @@ archive says of the epoch is refused when it cannot be true, and otherwise decid
 there was one.
 
 INV-MIRROR-1: LSN n of a mirror is LSN n of its source, or a promote that names the source's digest
-does not open it. It takes blocks as every restore does. A forced promote names no digest, and says
-nothing of what the source has. INV-MIRROR-2: nothing
+of a range with that LSN does not open it. It takes blocks as every restore does. A forced promote
+names no digest, and says nothing of what the source has. INV-MIRROR-2: nothing
 opens a mirror but an EndRestore whose range is all that the mirror has left when it is applied, and
-whose digest the leader's store has read from its own log. A block or a truncation that came between
-makes it fail, and nothing is changed. INV-MIRROR-TRUNC: a mirror truncates only what it has, as far
-as holds allow, by an entry of its own lineage. INV-MIRROR-EPOCH: a mirror has a writer epoch from
-its beginning, so that a log whose source gets its first writer later does not open without one.
+whose digest, from the LSN on that it names, the leader's store has read from its own log. A block
+or a truncation that came between makes it fail, and nothing is changed. INV-MIRROR-TRUNC: a mirror
+truncates only what it has, as far as holds allow, by an entry of its own lineage. INV-MIRROR-EPOCH:
+a mirror has a writer epoch from its beginning, so that a log whose source gets its first writer
+later does not open without one.
 
 References: docs/operations/restore-a-log.md; docs/operations/branch.md;
 `archive.restoring` feeds it.

@@ -481,6 +481,7 @@ class World:
     async def _restores(self, restorer: Restorer) -> None:
         """Wait until the log that is restored is open, if it may be."""
         deadline_s = self.loop.now_s + SETTLE_S
+        restorer.hurried = True
         while True:
             await asyncio.sleep(0.5)
             late = self.loop.now_s >= deadline_s

@@ -124,7 +124,11 @@ def test_killed_behind_every_step_nothing_is_lost_or_doubled(
     assert (done.returncode, found["behind"], found["end_lsn"]) == (0, 0, applied + 2)
     path = folder / manifest.path(rows[-1].object)
     path.write_bytes(path.read_bytes()[:-1])
-    assert program("archive", "verify", "-c", config).returncode == 1
+    figures = tmp_path / "archive.prom"
+    done = program("archive", "verify", "-c", config, "--textfile", figures)
+    assert done.returncode == 1, "and the figures say so, too"
+    assert 'logservice_archive_verify_problems{shard="1"} 1.0' in figures.read_text()
+    assert "logservice_archive_verified_timestamp_seconds 1." in figures.read_text()
     assert program("archive", "status", "-c", config).returncode == 0, "objects are not read"
 
 

@@ -427,6 +427,9 @@ async def test_it_goes_on_when_something_fails(
         await eventually(lambda: contents(Folder(tmp_path), 1).end_lsn == 2)
         failed = archiver.metrics.failures.labels("1")
         assert failed._value.get() == 2
+        value = archiver.metrics.registry.get_sample_value
+        await eventually(lambda: value("logservice_archive_archived_lsn", {"shard": "1"}) == 2.0)
+        assert value("logservice_archive_missing_lsns_total", {"shard": "1"}) == 0.0
         cluster.logs[1].append(encode_block([b"b"], 1))
         await eventually(lambda: contents(Folder(tmp_path), 1).end_lsn == 3)
         cluster.logs[2] = FakeLog(2)

@@ -397,7 +397,7 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
         bytes(range(32)),
     ),
     commands.EndRestore(
-        APP, bytes(range(16)), bytes(range(32)), Lsn(11), Lsn(2**40), TIMESTAMP_MAX
+        APP, bytes(range(16)), bytes(range(32)), Lsn(11), Lsn(2**40), TIMESTAMP_MAX, Lsn(2**40)
     ),
     commands.Retain(7, Lsn(4096)),
     commands.TruncateMirror(APP, bytes(range(16)), Lsn(2**40)),

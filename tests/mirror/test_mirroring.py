@@ -458,19 +458,25 @@ async def test_a_mirror_that_differs_is_not_opened(
     copy = await complete(mirror)
     other = await two.log()
     await other.append([b"z"] * 5)
-    wrong = await other.digest(11, 222)
+    wrong = await other.digest(221, 222)
+    close = mirror.source.close_log
 
-    def reached(name: str) -> None:
-        if name == "closed":
+    async def digest(*_: Any, **__: Any) -> Any:
+        return wrong
 
-            async def digest(*_: Any, **__: Any) -> Any:
-                return wrong
+    async def close_log() -> Any:
+        # What comes between the comparison and the close is compared by the opening.
+        await log.append(b"late")
+        closed = await close()
+        monkeypatch.setattr(mirror.source, "digest", digest)
+        return closed
 
-            monkeypatch.setattr(mirror.source, "digest", digest)
-
+    monkeypatch.setattr(mirror.source, "close_log", close_log)
+    promotion = two.promotion(mirror)
     with pytest.raises(CorruptBlock):
-        await two.promotion(mirror, reached=reached).planned()
+        await promotion.planned()
     assert (await copy.status()).restoring.mirror
+    assert "Say the command again" in promotion.standing
 
 
 async def test_a_forced_promote_asks_nothing_of_the_source(two: Two) -> None:
@@ -610,7 +616,8 @@ async def test_the_process_retries_for_ever_and_leaves_what_ended(
         await promotions[1].forced(2**60)
         assert await running
     assert [one.lag.stopped for one in mirrors.mirrors] == [True, True]
-    assert value("logservice_mirror_stopped", {"log": names[0]}) == 1.0
+    assert value("logservice_mirror_stopped", {"log": names[0]}) is None
+    assert value("logservice_mirror_lag_seconds", {"log": names[0]}) is None
     assert await hold_of(logs[0]) is None
     assert (await two.target.shard(made).allocate_timestamps()).start == 2**60 + 1
     assert "not mirrored now: NOT_READY" in caplog.text

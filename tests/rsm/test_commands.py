@@ -62,14 +62,15 @@ GOLDEN: list[tuple[Command, str]] = [
     (ExpireHold(Index(258), "x"), "0c020000" + "0201000000000000" + "78"),
     (Retain(3, Lsn(258)), "10020000" + "0300000000000000" + "0201000000000000"),
     (
-        EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(1), Lsn(258), 3),
+        EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(1), Lsn(258), 3, Lsn(257)),
         "0f020000"
         + BY
         + "6c" * 16
         + "64" * 32
         + "0100000000000000"
         + "0201000000000000"
-        + "0300000000000000",
+        + "0300000000000000"
+        + "0101000000000000",
     ),
     (TruncateMirror(APP, b"l" * 16, Lsn(258)), "11020000" + BY + "6c" * 16 + "0201000000000000"),
 ]
@@ -137,6 +138,16 @@ def test_random_bytes_never_fail_in_another_way() -> None:
         (Retain(3, Lsn(0)), InvalidArgument, "retention"),
         (TruncateMirror(APP, b"l" * 16, Lsn(0)), InvalidArgument, "truncated_lsn"),
         (EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(0), Lsn(1)), InvalidArgument, "restore"),
+        (
+            EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(5), Lsn(9), 0, Lsn(4)),
+            InvalidArgument,
+            "restore",
+        ),
+        (
+            EndRestore(APP, b"l" * 16, b"d" * 32, Lsn(5), Lsn(9), 0, Lsn(10)),
+            InvalidArgument,
+            "restore",
+        ),
     ],
 )
 def test_bad_fields_are_refused_before_they_are_proposed(

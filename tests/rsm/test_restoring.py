@@ -231,6 +231,7 @@ def test_inv_restore_3_it_opens_only_whole_and_with_the_promised_digest(log: Sha
     for less in ({"end_lsn": Lsn(20)}, {"base_lsn": Lsn(12)}, {"end_lsn": Lsn(22)}):
         assert refused(log.command(end(**less)))[0] == "SHARD_RESTORING"
     assert refused(log.command(end(OWN, b"e" * 32)))[0] == "CORRUPT_BLOCK"
+    assert refused(log.command(end(digest_lsn=Lsn(12))))[0] == "CORRUPT_BLOCK", "only of the whole"
     assert refused(log.command(end(PARENT, DIGEST)))[0] == "LINEAGE_CHANGED"
     assert log.rsm.state.restoring is not None
     assert log.command(end()) == Applied(lsn=21)

@@ -319,7 +319,12 @@ async def test_a_begin_that_is_none_of_a_mirror(
         ({"end_lsn": 3}, Reason.SHARD_RESTORING),
         ({"end_lsn": 2**64 - 1}, Reason.SHARD_RESTORING),
         ({"end_lsn": 2, "base_lsn": 2}, Reason.SHARD_RESTORING),
+        ({"end_lsn": 2, "digest_lsn": 3}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 2, "digest_lsn": 2**64 - 1}, Reason.INVALID_ARGUMENT),
+        ({"end_lsn": 2, "digest_lsn": 2, "digest": b"d" * 32}, Reason.INVALID_ARGUMENT),
+        ({"digest_lsn": 1}, Reason.INVALID_ARGUMENT),
         ({"end_lsn": 2, "base_lsn": 1, "digest": b"d" * 32}, Reason.CORRUPT_BLOCK),
+        ({"end_lsn": 2, "digest_lsn": 1, "digest": b"d" * 32}, Reason.CORRUPT_BLOCK),
     ],
     ids=str,
 )

@@ -304,6 +304,9 @@ async def test_promotes_and_begins_that_are_none(served: Served, client: LogClie
         ({"end_lsn": 21, "digest": b"short"}, "digest"),
         ({"end_lsn": 21, "digest": digest_of(11, 21)}, "base_lsn"),
         ({"end_lsn": 21, "next_timestamp": TIMESTAMP_MAX + 1}, "next_timestamp"),
+        ({"end_lsn": 21, "digest_lsn": 22}, "digest_lsn"),
+        ({"end_lsn": 21, "base_lsn": 11, "digest_lsn": 10}, "digest_lsn"),
+        ({"end_lsn": 21, "digest_lsn": 21, "digest": digest_of(20, 21)}, "digest"),
     ]
     for named, field in wrong:
         with pytest.raises(InvalidArgument) as caught:
@@ -328,11 +331,43 @@ async def test_promotes_and_begins_that_are_none(served: Served, client: LogClie
         begin(mirror=False, base_lsn=1, end_lsn=5, digest=digest_of(1, 5), writer_epoch=0)
     )
     await bring(third, 1, 4)
-    for named in ({"end_lsn": 5}, {"base_lsn": 1}, {"digest": digest_of(1, 5)}):
+    for named in ({"end_lsn": 5}, {"base_lsn": 1}, {"digest": digest_of(1, 5)}, {"digest_lsn": 2}):
         with pytest.raises(InvalidArgument) as caught:
             await third.finish_restore(OWN, **named)
         assert caught.value.metadata["field"] == "end_lsn"
     assert (await third.finish_restore(OWN)).open
+
+
+async def test_a_promote_reads_only_what_was_not_compared_before(
+    served: Served, client: LogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await mirrored(served, client)
+    host = served.leader(log.shard_id).host
+    read_log, lsns = host.read_log, []
+
+    async def seen(shard: ShardId, lsn: Lsn, size: int, **more: Any) -> Any:
+        lsns.append(int(lsn))
+        return await read_log(shard, lsn, size, **more)
+
+    monkeypatch.setattr(host, "read_log", seen)
+    with pytest.raises(CorruptBlock):
+        await promoted(log, 21, digest_lsn=18, digest=digest_of(11, 21))
+    # Whoever compared what lies below need not know that it was truncated since.
+    await truncate(log, 12)
+    await promoted(log, 21, digest_lsn=18, digest=digest_of(18, 21), next_timestamp=2_000)
+    assert lsns
+    assert min(lsns) == 18
+    assert (await log.status()).position.lineage.fork_lsn == 20
+
+
+async def test_what_was_truncated_since_is_in_no_digest(served: Served, client: LogClient) -> None:
+    """The base has come above the LSN that is named: it is named anew."""
+    log = await mirrored(served, client)
+    await truncate(log, 18)
+    with pytest.raises(ShardRestoring) as caught:
+        await log.finish_restore(OWN, end_lsn=21, digest_lsn=15, digest=digest_of(15, 21))
+    assert caught.value.number("base") == 19
+    await promoted(log, 21, digest_lsn=21)
 
 
 async def test_a_forced_promote_takes_what_is_there(served: Served, client: LogClient) -> None:

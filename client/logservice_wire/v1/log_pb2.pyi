@@ -575,20 +575,22 @@ class RestoreBlocksResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., next_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ...) -> None: ...
 
 class FinishRestoreRequest(_message.Message):
-    __slots__ = ("shard_id", "lineage", "end_lsn", "digest", "next_timestamp", "base_lsn")
+    __slots__ = ("shard_id", "lineage", "end_lsn", "digest", "next_timestamp", "base_lsn", "digest_lsn")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     END_LSN_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NEXT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     BASE_LSN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_LSN_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lineage: bytes
     end_lsn: int
     digest: bytes
     next_timestamp: int
     base_lsn: int
-    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ..., end_lsn: _Optional[int] = ..., digest: _Optional[bytes] = ..., next_timestamp: _Optional[int] = ..., base_lsn: _Optional[int] = ...) -> None: ...
+    digest_lsn: int
+    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ..., end_lsn: _Optional[int] = ..., digest: _Optional[bytes] = ..., next_timestamp: _Optional[int] = ..., base_lsn: _Optional[int] = ..., digest_lsn: _Optional[int] = ...) -> None: ...
 
 class FinishRestoreResponse(_message.Message):
     __slots__ = ("position", "open", "verified_lsn")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,13 @@ def status(config_path: Path, live: bool, form: str) -> int:
 @archive.command()
 @_config
 @click.option("--live", is_flag=True, help="Compare with the cluster's logs, too.")
+@click.option(
+    "--textfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures for Prometheus there, at the end (NAME.prom of the node exporter).",
+)
 @output_option
-def verify(config_path: Path, live: bool, form: str) -> int:
+def verify(config_path: Path, live: bool, textfile: Path | None, form: str) -> int:
     """Read every object again, and compare its digest.
 
     Exit code 1 when anything is not what was archived, or differs from the log.
@@ -117,6 +123,7 @@ def verify(config_path: Path, live: bool, form: str) -> int:
     need_pyarrow()
     from logservice.archive.manifest import Row, marked, shard_ids
     from logservice.archive.settings import files_of, keys_of, load
+    from logservice.archive.verify_figures import write_figures
     from logservice.archive.verifying import Contents
     from logservice.archive.verifying import verify as verify_log
 
@@ -147,6 +154,8 @@ def verify(config_path: Path, live: bool, form: str) -> int:
     for one in found:
         compared = {"compared": one.compared} if live else {}
         rows.append({**_described(one), **compared, "problems": one.problems})
+    if textfile is not None:
+        write_figures(textfile, found, time.time())
     show_rows(form, rows, "verified logs")
     return exit_codes.NEGATIVE if any(one.problems for one in found) else exit_codes.OK
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import click
 from logservice_client import LogClient
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, LogServiceError
 
+from logservice import bounds
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 from logservice.mirror.mirroring import Mirror
-from logservice.mirror.promoting import Promotion
+from logservice.mirror.promoting import Promoted, Promotion
 from logservice.mirror.running import Mirrors, pair_of
 from logservice.mirror.settings import Settings, load
 from logservice.mirror.standing import Standing, standing
@@ -108,6 +109,13 @@ def status(config_path: Path, form: str) -> int:
     type=click.IntRange(0),
     help="Forced only: the log gives out timestamps above this one; else none any more.",
 )
+@click.option(
+    "--compare-for",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Forced only: how long a source that answers is compared before; 0: not at all, and a "
+    f"mirror that differs is opened. Default {bounds.MIRROR_FORCED_COMPARE_S:g}.",
+)
 @output_option
 def promote(
     config_path: Path,
@@ -115,14 +123,16 @@ def promote(
     check: bool,
     forced_name: str | None,
     timestamps_above: int | None,
+    compare_for: float | None,
     form: str,
 ) -> int:
     """Make a mirror a log of its own.
 
-    LOG is its name in the source. The source is closed for ever, behind a check of everything that
-    can be checked before; the mirror opens with exactly what the source had. Start the command
-    again when it was ended: it goes on. When the source is gone for good, a mirror is opened by
-    force, without what was not mirrored; its source is not fenced, and if it lives, goes on.
+    LOG is its name in the source. All that can be checked and compared is, while the source is
+    still appended to. Then the source is closed for ever, and the mirror opens with exactly what
+    it had. Start the command again when it was ended: it goes on. When the source is gone for
+    good, a mirror is opened by force, without what was not mirrored; its source is not fenced, and
+    if it lives, goes on.
     """
     settings = load(config_path)
     if log not in settings.logs:
@@ -131,20 +141,27 @@ def promote(
         raise click.UsageError("a forced promote names the log twice, and checks nothing")
     if timestamps_above is not None and forced_name is None:
         raise click.UsageError("--timestamps-above is for a forced promote: else the source says")
+    if compare_for is not None and forced_name is None:
+        raise click.UsageError("--compare-for is for a forced promote: a planned one compares all")
+    compare_s = bounds.MIRROR_FORCED_COMPARE_S if compare_for is None else compare_for
 
     async def main() -> dict[str, object]:
         async with _both(settings) as (source, target):
             pair = pair_of(settings, log)
             one = Mirror(source, target, pair, hold=settings.mirror.hold, keeps_hold=False)
             promotion = Promotion(one, target, say=lambda line: say(line, err=True))
-            if check:
-                done = await promotion.check() is not None
-                return {"log": log, "as": pair.into, "next_lsn": one.next_lsn, "promoted": done}
-            if forced_name is None:
-                found = await promotion.planned()
-            else:
-                found = await promotion.forced(timestamps_above)
-                say(_forced_text(log, found.end_lsn - 1, found.source_end_lsn), err=True)
+            try:
+                if check:
+                    done = await promotion.check() is not None
+                    return {"log": log, "as": pair.into, "next_lsn": one.next_lsn, "promoted": done}
+                if forced_name is None:
+                    found = await promotion.planned()
+                else:
+                    found = await promotion.forced(timestamps_above, compare_s)
+                    say(_forced_text(log, found), err=True)
+            except (LogServiceError, OSError, asyncio.CancelledError):
+                say(promotion.standing, err=True)
+                raise
             return {
                 "log": log,
                 "as": pair.into,
@@ -152,6 +169,10 @@ def promote(
                 "last_mirrored_lsn": found.end_lsn - 1,
                 "next_lsn": found.end_lsn,
                 "source_end_lsn": found.source_end_lsn,
+                "compared_to_lsn": found.compared.equal_lsn - 1
+                if found.compared is not None and found.compared.equal_lsn
+                else None,
+                "closed_s": None if found.closed_s is None else round(found.closed_s, 3),
                 "writer_epoch": found.writer_epoch,
                 "promoted": found.fresh,
             }
@@ -160,18 +181,40 @@ def promote(
     return exit_codes.OK
 
 
-def _forced_text(log: str, last_lsn: int, source_end_lsn: int | None) -> str:
+def _forced_text(log: str, found: Promoted) -> str:
     """What a person has to know of a forced promote."""
+    last_lsn = found.end_lsn - 1
     known = (
         "the source does not say where it ends"
-        if source_end_lsn is None
-        else f"the source said a moment ago that its last LSN is {source_end_lsn - 1}"
+        if found.source_end_lsn is None
+        else f"the source said a moment ago that its last LSN is {found.source_end_lsn - 1}"
     )
     return (
-        f"The last mirrored LSN is {last_lsn}; {known}. What {log} acknowledged behind LSN "
-        f"{last_lsn} is missing here, and nobody knows what is behind. The source is not fenced: "
-        "if it lives, its writer goes on there. Stop it."
+        f"{_compared_text(found)}The last mirrored LSN is {last_lsn}; {known}. What {log} "
+        f"acknowledged behind LSN {last_lsn} is missing here, and nobody knows what is behind. The "
+        "source is not fenced: if it lives, its writer goes on there. Stop it."
     )
+
+
+def _compared_text(found: Promoted) -> str:
+    """What is the same, what was not compared, and why."""
+    compared = found.compared
+    if compared is None:
+        return "It was opened before. "
+    if not compared.equal_lsn:
+        why = compared.why or "the two have no LSN in common"
+        return f"Nothing was compared with the source: {why}. "
+    text = (
+        f"Equal up to LSN {compared.equal_lsn - 1}: from LSN {compared.from_lsn} on both have the "
+        "same. "
+    )
+    if compared.equal_lsn == found.end_lsn:
+        return text
+    if compared.source_end_lsn == compared.equal_lsn and not compared.why:
+        why = "the source does not have them"
+    else:
+        why = compared.why or "they were mirrored since"
+    return f"{text}Not compared: LSNs {compared.equal_lsn} to {found.end_lsn - 1}, because {why}. "
 
 
 @asynccontextmanager

@@ -14,7 +14,8 @@ store that was started again, begins anew. What is remembered is small, and of f
 
 A mirror has promised nothing, so the call that promotes it names the range and the source's digest.
 They are compared here, before anything is proposed; a call that names no digest takes the log as it
-is. The range is in the entry, and the state machine looks at it once more (INV-MIRROR-2).
+is. The range is in the entry, and the state machine looks at it once more (INV-MIRROR-2). A call
+may name the LSN from which on it wants them compared; then only that is read.
 """
 
 from __future__ import annotations
@@ -227,11 +228,11 @@ class Verifications:
                 return log_pb2.FinishRestoreResponse(position=store.position(shard), open=True)
             check_range(request, promised, status.next_lsn)
             base_lsn, end_lsn = promised.base_lsn, status.next_lsn
-            digest = bytes(DIGEST_BYTES)
-            if base_lsn < end_lsn:  # A mirror may have nothing left.
-                key = (shard, lineage, base_lsn, end_lsn)
+            digest, from_lsn = bytes(DIGEST_BYTES), Lsn(request.digest_lsn or base_lsn)
+            if from_lsn < end_lsn:  # A mirror may have nothing left.
+                key = (shard, lineage, from_lsn, end_lsn)
                 # One of two calls for the same log at a time has what is remembered.
-                digester = self._begun.pop(key, None) or Digester(base_lsn, end_lsn)
+                digester = self._begun.pop(key, None) or Digester(from_lsn, end_lsn)
                 try:
                     done = await self._digest(shard, digester, limit_s)
                 except Truncated as moved:
@@ -245,7 +246,13 @@ class Verifications:
             if request.digest and digest != request.digest:
                 raise CorruptBlock("the mirror's digest is not the source's")
             command = commands.EndRestore(
-                store.author(), lineage, digest, base_lsn, end_lsn, request.next_timestamp
+                store.author(),
+                lineage,
+                digest,
+                base_lsn,
+                end_lsn,
+                request.next_timestamp,
+                Lsn(request.digest_lsn),
             )
             await effect(store.host.propose(shard, commands.encode(command), limit_s))
         return log_pb2.FinishRestoreResponse(
@@ -280,7 +287,7 @@ def check_range(request: log_pb2.FinishRestoreRequest, promised: Restoring, next
     """
     named = request.base_lsn or request.end_lsn or request.digest or request.next_timestamp
     if not promised.mirror:
-        if named:
+        if named or request.digest_lsn:
             raise InvalidArgument("the log is no mirror: its end was promised", field="end_lsn")
         if next_lsn != promised.end_lsn:
             raise promised.refusal(next_lsn).error()
@@ -289,14 +296,17 @@ def check_range(request: log_pb2.FinishRestoreRequest, promised: Restoring, next
         raise InvalidArgument("a mirror opens at an LSN that is named", field="end_lsn")
     if request.digest and len(request.digest) != DIGEST_BYTES:
         raise InvalidArgument(f"{DIGEST_BYTES} bytes, or none", field="digest")
-    if request.digest and not request.base_lsn:
+    if request.digest and not (request.base_lsn or request.digest_lsn):
         raise InvalidArgument("a digest is of a range", field="base_lsn")
+    if request.digest_lsn and not request.base_lsn <= request.digest_lsn <= request.end_lsn:
+        raise InvalidArgument("a digest is of a part of the range", field="digest_lsn")
     if request.next_timestamp > TIMESTAMP_MAX:
         raise InvalidArgument("no timestamp is so high", field="next_timestamp")
     here = (request.base_lsn or promised.base_lsn, request.end_lsn)
-    if here != (promised.base_lsn, next_lsn) or next_lsn < promised.base_lsn:
+    digest_lsn = request.digest_lsn or promised.base_lsn
+    if here != (promised.base_lsn, next_lsn) or not promised.base_lsn <= digest_lsn <= next_lsn:
         raise promised.refusal(next_lsn).error()
-    if request.digest and next_lsn == promised.base_lsn:
+    if request.digest and next_lsn == digest_lsn:
         raise InvalidArgument("a mirror without LSNs has no digest", field="digest")
 
 

@@ -153,16 +153,18 @@ class Restores(Checker):
     def _opened(self, known: _Restore, entry: Entry, state: Any, where: str) -> None:
         begun = known.begun
         base, end, digest = int(begun.base_lsn), int(begun.end_lsn), begun.digest
+        from_lsn = base
         if known.mirror:
             said = self._command(entry)
             if not isinstance(said, commands.EndRestore):
                 self.wrong(f"{where}: open by {said}")
                 return
             base, end, digest = int(said.base_lsn), int(said.end_lsn), said.digest
+            from_lsn = int(said.digest_lsn) or base
             if base - 1 > known.truncated or state.lineage.fork_lsn != end - 1:
                 self.wrong(f"{where}: open from LSN {base} on as {state.lineage}")
         try:
-            if base < end and known.digest(base, end) != digest:
+            if from_lsn < end and known.digest(from_lsn, end) != digest:
                 self.wrong(f"{where}: open up to LSN {end - 1}, with another digest")
         except (ValueError, LogServiceError) as error:
             self.wrong(f"{where}: open without what was promised: {error}")

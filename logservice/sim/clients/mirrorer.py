@@ -3,10 +3,11 @@
 Theory of operation. The source is a restorer's (`restorer`), but it is there only up to an LSN that
 moves on while the job works, and so does what it truncates. Two workers that know nothing of each
 other bring what is there, and truncate the mirror as far as the source is truncated. In some worlds
-the source ends and the mirror is promoted with its digest (*planned*); in the others a worker
-promotes it at some moment without one, while the other one goes on bringing blocks (*forced*), so
-that blocks and truncations come between the digest and the entry that opens the log. In worlds with
-a false block, which are planned ones, the mirror must never open.
+the source ends and the mirror is promoted with its digest (*planned*), sometimes only that of what
+was not compared before, with truncations in between. In the others a worker promotes it at some
+moment without one, while the other one goes on bringing blocks (*forced*), so that blocks and
+truncations come between the digest and the entry that opens the log. In worlds with a false block,
+which are planned ones, the mirror must never open, and has to be refused.
 
 Others append, read what the mirror has, end it with a range that is not its own, and truncate what
 it does not have. Once it is open, what it has is compared with the source, and a worker that comes
@@ -60,6 +61,8 @@ class Mirrorer(Restorer):
     def _grow(self) -> None:
         """The source goes on, and is truncated."""
         source, chance = self.source, self.chance
+        if self.hurried:
+            self._grown = source.end
         if self._grown < source.end and chance.random() < 0.5:
             piece = source.at(self._grown)
             self._grown = piece.lsn + piece.count
@@ -104,23 +107,42 @@ class Mirrorer(Restorer):
 
     async def _finish(self) -> None:
         """As the leader's store does: digest what the mirror has, compare, state it."""
+        before = self.chance.random()
 
         async def work(host: NodeHost) -> Applied:
-            status = await host.lookup(self.shard, LogStatusQuery(), READ_TIMEOUT_S)
-            assert isinstance(status, LogStatus)
-            if status.restoring is None:
-                raise NotReady("it is open")
-            base, end = status.restoring.base_lsn, status.next_lsn
-            digest = await self.digest_here(host, base, end) if base < end else _NOTHING
-            if not self._forced and digest != self._digest_of(base, end):
-                raise CorruptBlock("the mirror's digest is not the source's")
+            base, end = await self._range(host)
+            from_lsn = base
+            if before < 0.5:
+                # A part is compared, and the rest when time has gone by.
+                from_lsn = Lsn(base + int((end - base) * 2 * before))
+                await self._check(host, base, from_lsn)
+                await self.pause(0.3)
+                base, end = await self._range(host)
+                from_lsn = max(base, from_lsn)
+            digest = await self._check(host, from_lsn, end)
             by = Author(self.identity, host.identity.store_id)
-            command = commands.EndRestore(
-                by, LINEAGE, digest, base, end, 0 if self._forced else _STAMP
-            )
+            stamp = 0 if self._forced else _STAMP
+            command = commands.EndRestore(by, LINEAGE, digest, base, end, stamp, from_lsn)
             return await host.propose(self.shard, commands.encode(command), READ_TIMEOUT_S)
 
         await self._try_to_end(work)
+
+    async def _range(self, host: NodeHost) -> tuple[Lsn, Lsn]:
+        """What the mirror has."""
+        status = await host.lookup(self.shard, LogStatusQuery(), READ_TIMEOUT_S)
+        assert isinstance(status, LogStatus)
+        if status.restoring is None:
+            raise NotReady("it is open")
+        return status.restoring.base_lsn, status.next_lsn
+
+    async def _check(self, host: NodeHost, from_lsn: Lsn, end: Lsn) -> bytes:
+        """The digest of what the mirror has there. Raises CorruptBlock for one that is not the
+        source's.
+        """
+        digest = await self.digest_here(host, from_lsn, end) if from_lsn < end else _NOTHING
+        if not self._forced and digest != self._digest_of(from_lsn, end):
+            raise CorruptBlock("the mirror's digest is not the source's")
+        return digest
 
     def _digest_of(self, base: int, end: int) -> bytes:
         return self.source.digest_of(base, end) if base < end else _NOTHING

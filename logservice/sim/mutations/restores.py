@@ -36,6 +36,22 @@ def _restore_opens_with_any_digest() -> None:
 
 
 @mutation_in(_restored)
+def _restore_opens_with_the_digest_of_a_part() -> None:
+    """What a mirror may name is taken of every restore."""
+
+    def mutate(original: Any) -> Any:
+        def end(self: LogRsm, command: Any) -> Any:
+            promised = self.state.restoring
+            if promised is not None and command.digest_lsn:
+                command = replace(command, digest=promised.digest, digest_lsn=0)
+            return original(self, command)
+
+        return end
+
+    wrap(LogRsm, "_end_restore", mutate)
+
+
+@mutation_in(_restored)
 def _restore_opens_before_its_end() -> None:
     def mutate(original: Any) -> Any:
         def end(self: LogRsm, command: Any) -> Any:
