@@ -1,5 +1,6 @@
-"""What else may go wrong with what a NodeHost is asked: paths that are no files, disks that are full
-or answer no more, a host that stops meanwhile, numbers that are none.
+"""What else may go wrong with what a NodeHost is asked: paths that are no files, disks that are
+full or answer no more, a host that stops meanwhile, numbers that are none. It names
+INV-UNDER-WAY-1.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ async def test_a_link_to_somebodys_file_is_not_followed(
     """INV-EXPORT-FILE-2."""
     other = tmp_path / "notes.txt"
     other.write_text("somebody's")
-    Path(path).symlink_to(other)
+    os.symlink(other, path)
     with pytest.raises(InvalidArgument):
         await export(host, path)
     assert other.read_text() == "somebody's"
