@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, NotReady
 
 from logservice import bounds
 from logservice.ids import Index, ReplicaId, ShardId, StoreId, Term
@@ -214,12 +214,16 @@ class Listeners:
         """`own` is told on the loop thread; it must neither wait nor raise."""
         self._own = own
         self._others: list[Listening] = []
+        self._stopped = False
 
     def listen(self, listener: Listener) -> Listening:
         """Tell `listener` what happens from now on; `end` of the answer ends it.
 
-        Raises InvalidArgument when there are LISTENERS_MAX already.
+        Raises InvalidArgument when there are LISTENERS_MAX already, NotReady when the host has
+        stopped: nothing happens there any more.
         """
+        if self._stopped:
+            raise NotReady("the host has stopped")
         self._others = [one for one in self._others if not one.ended]
         if len(self._others) >= bounds.LISTENERS_MAX:
             raise InvalidArgument(
@@ -239,6 +243,7 @@ class Listeners:
     async def stop(self) -> None:
         """Tell them that the host stops, and wait until they know, for LISTENER_STOP_S each."""
         self.tell(HostStopping())
+        self._stopped = True
         others, self._others = self._others, []
         for one in others:
             one.end()

@@ -24,7 +24,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from logservice_wire.errors import DeadlineExceeded, Halted
+from logservice_wire.errors import DeadlineExceeded, Halted, NotReady
 
 from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import DirectoryReport
@@ -69,6 +69,7 @@ from logservice.nodehost.replica.retention import Retention
 from logservice.nodehost.replica.role_log import RoleLog
 from logservice.nodehost.replica.snapshot_requests import SnapshotRequests
 from logservice.nodehost.replica.time_search import FoundTime, lsn_at_time
+from logservice.nodehost.replica.under_way import UnderWay
 from logservice.nodehost.routing.clock_leaving import ClockLeaving
 from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
@@ -149,7 +150,8 @@ class NodeHost:
             on_broken=on_broken,
         )
         running = self.replicas.running
-        self.snapshots = SnapshotRequests(running)
+        self._under_way = UnderWay()
+        self.snapshots = SnapshotRequests(running, self._under_way)
         self.vouching = Vouching(running, self.requests, clock, options.election_timeout_s)
         self.router = Router(running, self.requests, identity, clock, options, tracing)
         self.successors = Successors(running, self.requests)
@@ -185,6 +187,7 @@ class NodeHost:
         if self._ticker is not None:
             self._ticker.cancel()
         self.replicas.close()
+        await self._under_way.stop()
         self.router.stop()
         await self._quiescence.stop()
         await self.vouching.stop()
@@ -275,10 +278,10 @@ class NodeHost:
         """
         replica = self.replicas.running[shard]
         try:
-            async with asyncio.timeout(timeout_s):
+            late = DeadlineExceeded("the entries were not read in time", shard=shard)
+            stopped = NotReady("the host stopped", shard=shard)
+            async with self._under_way.until(timeout_s, late, stopped):
                 return await query_entries(replica, low, high, max_bytes)
-        except TimeoutError as error:
-            raise DeadlineExceeded("the entries were not read in time") from error
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted while it was read: {error}", shard=shard) from error

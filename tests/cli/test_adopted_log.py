@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from logservice_client import SyncLogClient
 from logservice_wire.errors import LineageChanged, LogServiceError
-from tests.recovery.programs import WAIT_LIMIT_S, program, told
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import kill_stores
+from tests.programs import WAIT_LIMIT_S, program, told
 from tests.waiting import wait_until
 
 SETTINGS: dict[str, dict[str, object]] = {

@@ -20,11 +20,11 @@ from logservice_wire.errors import LineageChanged, LogServiceError
 from pyspark_logservice.fetch import RangeFetcher
 from pyspark_logservice.options import ReadOptions, parse_options
 from pyspark_logservice.plan import LsnRange, plan
-from tests.recovery.programs import WAIT_LIMIT_S, Archive, Mirror, program, told
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cluster_state import whole
 from tests.local_stores import kill_stores
+from tests.programs import WAIT_LIMIT_S, Archive, Mirror, program, told
 from tests.waiting import wait_until
 
 SETTINGS: dict[str, dict[str, object]] = {

@@ -19,6 +19,7 @@ from logservice.nodehost.truncation.export_file import (
     ExportCorrupt,
     ExportFile,
     read_export,
+    under_way,
     write_export,
 )
 from logservice.snapshot import Snapshot
@@ -96,7 +97,7 @@ def test_inv_export_file_1_a_crash_leaves_a_whole_export_or_what_was_there(
     if older is not None:
         write_export(vfs, PATH, export(older))
     if leftover:
-        vfs.close(vfs.create(PATH + ".tmp"))
+        vfs.close(vfs.create(under_way(PATH)))
         vfs.fsync_directory("/aside")
     moments = []
     for name in OPERATIONS:
@@ -138,7 +139,7 @@ def test_inv_export_file_1_a_file_operation_that_fails_leaves_what_was_there_or_
     vfs: MemoryVfs, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     write_export(vfs, PATH, export(4))
-    vfs.close(vfs.create(PATH + ".tmp"))
+    vfs.close(vfs.create(under_way(PATH)))
 
     def broken(*_: object) -> None:
         raise OSError(errno.EIO, name)
@@ -147,6 +148,8 @@ def test_inv_export_file_1_a_file_operation_that_fails_leaves_what_was_there_or_
         patched.setattr(vfs, name, broken)
         with pytest.raises(OSError, match=name):
             write_export(vfs, PATH, export(8))
+    if name not in ("unlink", "fsync_directory"):
+        assert vfs.listdir("/aside") == ["log.export"], "nothing half-written is left"
     vfs.crash()
     assert read_export(vfs, PATH) in (export(4), export(8))
 
@@ -178,7 +181,7 @@ def test_there_is_no_directory_or_no_room(vfs: MemoryVfs, monkeypatch: pytest.Mo
     monkeypatch.setattr(vfs, "pwritev", full)
     with pytest.raises(DiskFull):
         write_export(vfs, PATH, export(1))
-    assert not vfs.exists(PATH)
+    assert vfs.listdir("/aside") == []
 
 
 def test_what_cannot_be_read_now_is_not_called_damaged(

@@ -119,7 +119,12 @@ class PosixVfs:
         return self._spare.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def open_read(self, path: str) -> int:
-        return self._spare.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        """See `Vfs`. A pipe or a device is refused at once: to open one could wait for ever."""
+        handle = self._spare.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+        self.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", path)
 
     def open_write(self, path: str) -> int:
         return self._spare.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -18,6 +18,7 @@ Every call raises OSError as the operating system would.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Sequence
 from typing import Protocol
@@ -136,16 +137,25 @@ def read_file(vfs: Vfs, path: str) -> bytes:
         vfs.close(handle)
 
 
-def write_file(vfs: Vfs, path: str, data: bytes) -> None:
-    """Replace a small file so that a crash leaves the old or the new bytes, never a mixture."""
-    temporary = path + ".tmp"
+def write_file(vfs: Vfs, path: str, data: bytes, temporary: str = "") -> None:
+    """Replace a small file so that a crash leaves the old or the new bytes, never a mixture.
+
+    Until then they are in `temporary`, ``<path>.tmp`` if it has no other name, which whatever is
+    there makes room for. After an error it is removed, so that no half-written file fills a disk.
+    """
+    temporary = temporary or path + ".tmp"
     if vfs.exists(temporary):
         vfs.unlink(temporary)
     handle = vfs.create(temporary)
     try:
-        vfs.pwritev(handle, [data], 0)
-        vfs.fdatasync(handle)
-    finally:
-        vfs.close(handle)
-    vfs.rename(temporary, path)
+        try:
+            vfs.pwritev(handle, [data], 0)
+            vfs.fdatasync(handle)
+        finally:
+            vfs.close(handle)
+        vfs.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            vfs.unlink(temporary)
+        raise
     vfs.fsync_directory(posixpath.dirname(path) or ".")

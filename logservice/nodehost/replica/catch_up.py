@@ -47,7 +47,7 @@ from logservice.entry import Entry
 from logservice.ids import Index
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.raft.log.log import payload_bytes
-from logservice.token_bucket import TokenBucket
+from logservice.settable_rate import SettableRate
 
 _TURNS_MAX: Final = 16
 """Turns that one replica waits for or holds: one for each other member of the largest shard, and
@@ -66,15 +66,19 @@ class CatchUpBudget:
         """`bytes_per_s`: 0 for no limit; `turn_bytes`: of the message of one turn, unless a single
         entry is larger.
         """
-        self._configured = self.bytes_per_s = bytes_per_s
         self.turn_bytes = turn_bytes
-        self._bucket = TokenBucket(bytes_per_s, clock.monotonic, bounds.CATCH_UP_BURST_S)
+        self._rate = SettableRate(clock, bytes_per_s, bounds.CATCH_UP_BURST_S)
         self._queue: deque[tuple[CatchUpGate, int, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.sent_bytes = 0
         """Of entries that were handed out."""
         self.delayed = 0
         """Turns that had to wait."""
+
+    @property
+    def bytes_per_s(self) -> int:
+        """The rate that is in force."""
+        return self._rate.bytes_per_s
 
     @property
     def waiting(self) -> int:
@@ -94,12 +98,8 @@ class CatchUpBudget:
         """The cluster's setting: another rate, in force at once; 0: what the store is configured
         to.
         """
-        wanted = bytes_per_s or self._configured
-        if wanted == self.bytes_per_s:
-            return
-        self.bytes_per_s = wanted
-        self._bucket.change(wanted)
-        self._serve()
+        if self._rate.change(bytes_per_s):
+            self._serve()
 
     def ask(self, gate: CatchUpGate, low: int, free_bytes: int) -> None:
         """A member needs entries from `low` on; `gate.granted` is called, perhaps at once."""
@@ -112,7 +112,7 @@ class CatchUpBudget:
     def used(self, size: int, paid: int, free_bytes: int) -> None:
         """A turn for which `paid` was taken handed out `size` bytes."""
         self.sent_bytes += size
-        self._bucket.take(max(0, size - free_bytes) - paid)
+        self._rate.take(max(0, size - free_bytes) - paid)
 
     def leave(self, gate: CatchUpGate) -> None:
         """Its replica stops."""
@@ -122,14 +122,14 @@ class CatchUpBudget:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._queue and not self._bucket.wait_s():
+        while self._queue and not self._rate.wait_s():
             gate, low, free_bytes = self._queue.popleft()
             cost = max(0, self.turn_bytes - free_bytes)
-            self._bucket.take(cost)
+            self._rate.take(cost)
             gate.granted(low, cost, free_bytes)
         if self._queue:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._bucket.wait_s(), self._serve)
+            self._timer = loop.call_later(self._rate.wait_s(), self._serve)
 
 
 class CatchUpGate:

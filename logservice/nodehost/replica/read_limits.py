@@ -41,7 +41,7 @@ from logservice_wire.errors import Busy
 from logservice import bounds
 from logservice.clock import Clock
 from logservice.invariants import invariant
-from logservice.token_bucket import TokenBucket
+from logservice.settable_rate import SettableRate
 
 
 class ReadClass(enum.StrEnum):
@@ -75,8 +75,7 @@ class ReadLimit:
 
     def __init__(self, clock: Clock, bytes_per_s: int, at_once_max: int = 0) -> None:
         """`bytes_per_s`: 0 for no limit. `at_once_max`: 0 for no bound."""
-        self._configured = self.bytes_per_s = bytes_per_s
-        self._bucket = TokenBucket(bytes_per_s, clock.monotonic, bounds.READ_BURST_S)
+        self._rate = SettableRate(clock, bytes_per_s, bounds.READ_BURST_S)
         self._at_once_max = at_once_max
         self._queue: OrderedDict[str, deque[_Waiting]] = OrderedDict()
         """Who waits, by identity; the identity whose turn is next comes first."""
@@ -87,6 +86,11 @@ class ReadLimit:
         self.bytes = 0
         self.delayed = 0
         self.refused = 0
+
+    @property
+    def bytes_per_s(self) -> int:
+        """The rate that is in force."""
+        return self._rate.bytes_per_s
 
     @property
     def waiting(self) -> int:
@@ -109,12 +113,8 @@ class ReadLimit:
         """The cluster's setting: another rate, in force at once; 0: what the store is configured
         to.
         """
-        wanted = bytes_per_s or self._configured
-        if wanted == self.bytes_per_s:
-            return
-        self.bytes_per_s = wanted
-        self._bucket.change(wanted)
-        self._serve()
+        if self._rate.change(bytes_per_s):
+            self._serve()
 
     async def begin(self, whose: str, size: int, wait_s: float) -> ReadTurn:
         """A turn for a read of up to `size` bytes. Raises Busy after `wait_s`."""
@@ -133,7 +133,7 @@ class ReadLimit:
             self.refused += 1
             raise Busy(
                 "too many reads of this class want their turn",
-                retry_after_ms=max(bounds.ANSWER_RETRY_MS, round(self._bucket.wait_s() * 1000)),
+                retry_after_ms=max(bounds.ANSWER_RETRY_MS, round(self._rate.wait_s() * 1000)),
             ) from None
         finally:
             if turn is None:
@@ -148,19 +148,19 @@ class ReadLimit:
         invariant(self.under_way >= 0, "INV-READS-4", left=self.under_way)
         self.reads += size > 0
         self.bytes += size
-        self._bucket.take(size - turn.paid)
+        self._rate.take(size - turn.paid)
         if self._queue:
             self._serve()
 
     def _may_begin(self) -> bool:
         full = self._at_once_max and self.under_way >= self._at_once_max
-        return not full and not self._bucket.wait_s()
+        return not full and not self._rate.wait_s()
 
     def _begin(self, size: int) -> ReadTurn:
         self.under_way += 1
         if self._at_once_max:
             invariant(self.under_way <= self._at_once_max, "INV-READS-1", begun=self.under_way)
-        self._bucket.take(size)
+        self._rate.take(size)
         return ReadTurn(self, size)
 
     def _serve(self) -> None:
@@ -182,7 +182,7 @@ class ReadLimit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        wait_s = self._bucket.wait_s() if self._queue else 0.0
+        wait_s = self._rate.wait_s() if self._queue else 0.0
         if wait_s:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._serve)
 

@@ -5,9 +5,9 @@ in Dragonboat's terms: request a snapshot, ordinary or exported to a path; insta
 compact to an index. What is asked for is done by the part that the worker uses, too
 (`nodehost.truncation.keeper`), under the same rules; here is when it is let in and how it ends.
 
-INV-ASK-1: every request ends by its deadline in one typed outcome, and one request of a replica is
-under way at a time. DEADLINE says that what was begun may still happen; each request may be
-repeated, and then changes nothing that is done.
+INV-ASK-1: every request ends by its deadline, or when the host stops, in one typed outcome, and
+one request of a replica is under way at a time. DEADLINE and UNKNOWN_OUTCOME say that what was
+begun may still happen; each request may be repeated, and then changes nothing that is done.
 
 Reference: Dragonboat's `RequestSnapshot`, and `SyncRequestImportSnapshot` of MatrixOne's fork.
 Those let the caller compact what he likes. Here nothing goes that the truncation LSN does not
@@ -16,7 +16,6 @@ cover.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
@@ -27,6 +26,7 @@ from logservice_wire.errors import (
     InvalidArgument,
     NotReady,
     ShardNotFound,
+    UnknownOutcome,
 )
 
 from logservice.bounds import SNAPSHOT_REQUEST_RETRY_S
@@ -34,6 +34,7 @@ from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ShardId
 from logservice.invariants import InvariantViolation
 from logservice.nodehost.replica.log_reading import check_open
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.under_way import UnderWay
 
 
 class Snapshots(Protocol):
@@ -61,9 +62,10 @@ class Snapshots(Protocol):
 class SnapshotRequests:
     """There is one per NodeHost, on its loop thread."""
 
-    def __init__(self, running: Mapping[ShardId, Replica]) -> None:
+    def __init__(self, running: Mapping[ShardId, Replica], waiting: UnderWay) -> None:
         """`running[shard]` raises what says why there is no replica."""
         self._running = running
+        self._waiting = waiting
         self._snapshots: dict[Incarnation, Snapshots] = {}
         self._under_way: set[ShardId] = set()
 
@@ -78,8 +80,8 @@ class SnapshotRequests:
         timeout_s: float,
     ) -> Index:
         """INV-ASK-1. Raises ShardNotFound, Halted, ShardDeleted (no replica of a log runs here),
-        ShardRestoring, InvalidArgument (shard 0), Busy, DeadlineExceeded, NotReady, and what
-        `work` raises.
+        ShardRestoring, InvalidArgument (shard 0), Busy, DeadlineExceeded, NotReady,
+        UnknownOutcome (the disk failed, or the host stopped meanwhile), and what `work` raises.
         """
         replica = self._running[shard]
         snapshots = self._for(replica)
@@ -88,10 +90,12 @@ class SnapshotRequests:
             raise Busy("another request is at its snapshots", retry_after_ms=retry_ms, shard=shard)
         self._under_way.add(shard)
         try:
-            async with asyncio.timeout(timeout_s):
+            late = DeadlineExceeded("it did not end in time", shard=shard)
+            stopped = UnknownOutcome("the host stopped meanwhile", shard=shard)
+            async with self._waiting.until(timeout_s, late, stopped):
                 return await work(snapshots, replica)
-        except TimeoutError as error:
-            raise DeadlineExceeded("it did not end in time", shard=shard) from error
+        except OSError as error:
+            raise UnknownOutcome(f"a disk failed: {error}", shard=shard) from error
         except InvariantViolation as error:
             replica.fail(error)
             raise Halted(f"it halted meanwhile: {error}", shard=shard) from error

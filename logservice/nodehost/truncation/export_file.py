@@ -6,9 +6,11 @@ id 16 bytes, snapshot length u64, blake2b-256 of everything else``, cluster id i
 such a file says it itself. It is written from cluster version 2 on.
 
 - INV-EXPORT-FILE-1: a file at the path is a whole export of the log that was named, or there is
-  none. It is written under another name, fdatasynced and renamed, and the directory is fsynced.
-  What a crash leaves under the other name is no export, and the next export there replaces it.
-- INV-EXPORT-FILE-2: only an export of the same log is replaced. Any other file stays as it is.
+  none. It is written under another name, fdatasynced and renamed, and the directory is fsynced. An
+  error leaves nothing under the other name. What a crash leaves there is no export, and the next
+  export there replaces it.
+- INV-EXPORT-FILE-2: only an export of the same log is replaced. Any other file stays as it is. The
+  other name (``.NAME.logservice-export``) is one that nobody else chooses.
 """
 
 from __future__ import annotations
@@ -32,6 +34,18 @@ _MAGIC: Final = 0x4658534C
 _VERSION: Final = 1
 _DIGEST_BYTES: Final = 32
 _WITHOUT_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_FILE: Final = frozenset(
+    {
+        errno.ENOENT,
+        errno.EISDIR,
+        errno.ENOTDIR,
+        errno.EINVAL,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.ENXIO,
+    }
+)
+"""Errors that say that no file can be there, today or later: a directory, a pipe, no path."""
 
 
 class ExportCorrupt(ValueError):
@@ -107,12 +121,17 @@ def read_export(vfs: Vfs, path: str) -> ExportFile:
     """
     try:
         return ExportFile.decode(_read(vfs, path))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise InvalidArgument(f"no file: {path}", field="path") from error
     except ExportCorrupt as error:
-        raise InvalidArgument(f"no whole export: {path}", field="path", why=error) from error
-    except OSError as error:
+        raise InvalidArgument(f"no whole export: {path!r}", field="path", why=error) from error
+    except (OSError, ValueError) as error:
+        _refuse_what_is_no_file(path, error)
         raise NotReady(f"the export cannot be read: {error}") from error
+
+
+def _refuse_what_is_no_file(path: str, error: OSError | ValueError) -> None:
+    """ValueError: Python's, for a path that no system call takes."""
+    if not isinstance(error, OSError) or error.errno in _NO_FILE:
+        raise InvalidArgument(f"no file: {path!r}", field="path") from error
 
 
 def _read(vfs: Vfs, path: str) -> bytes:
@@ -133,9 +152,16 @@ def check_may_be_written(vfs: Vfs, path: str, cluster_id: ClusterId, shard: Shar
             raise InvalidArgument(f"no directory for {path!r}", field="path")
         if not vfs.exists(path):
             return
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        _refuse_what_is_no_file(path, error)
         raise NotReady(f"the path cannot be looked at: {error}") from error
     read_export(vfs, path).check_is_of(cluster_id, shard)
+
+
+def under_way(path: str) -> str:
+    """Where an export to `path` is while it is written."""
+    directory, name = posixpath.split(path)
+    return posixpath.join(directory, f".{name}.logservice-export")
 
 
 def write_export(vfs: Vfs, path: str, export: ExportFile) -> None:
@@ -152,8 +178,9 @@ def write_export(vfs: Vfs, path: str, export: ExportFile) -> None:
             name="EXPORT_FILE_BYTES_MAX",
         )
     try:
-        write_file(vfs, path, data)
+        write_file(vfs, path, data, under_way(path))
     except OSError as error:
+        _refuse_what_is_no_file(path, error)
         if error.errno in _WITHOUT_ROOM:
             raise DiskFull(f"no room for {path}") from error
         raise
