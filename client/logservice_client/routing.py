@@ -71,6 +71,11 @@ class Router:
         self._failed_until_s: dict[str, float] = {}
         self._hakeeper = ""
 
+    @property
+    def endpoints(self) -> str:
+        """The addresses that the user named, separated by commas."""
+        return ",".join(sorted(self._endpoints))
+
     async def pick(self, shard: int, deadline: Deadline, *, near: bool = False) -> str:
         """A connected address for the shard, its leader if that is known and reachable; with `near`
         a replica in the client's zone before the leader.
