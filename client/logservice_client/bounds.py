@@ -92,6 +92,15 @@ CHANNEL_RENEW_S: Final = 5.0
 CHANNEL_RETIRE_S: Final = 60.0
 """How long calls that are under way on a channel with old certificates may go on."""
 
+HANDSHAKE_TIMEOUT_S: Final = 2.0
+"""How long a client looks for the reason why TLS with a store fails."""
+
+HANDSHAKE_ALERT_S: Final = 0.5
+"""How long it waits for what the store says after a handshake that went well so far."""
+
+HANDSHAKE_LOOK_S: Final = 5.0
+"""Least time between two such looks at one address."""
+
 NEAR_REFRESH_S: Final = 60.0
 """How old a client that names its zone lets its routes become: replicas come to its zone by moves,
 which no failure tells it of."""

@@ -11,6 +11,7 @@ from logservice_client.arguments import number
 from logservice_client.caller import Caller, Traceparent
 from logservice_client.channels import ChannelPool
 from logservice_client.endpoints import parse_endpoints
+from logservice_client.environment import from_environment
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.life import Life
 from logservice_client.meter import Meter
@@ -55,6 +56,20 @@ class LogClient:
         self._caller = Caller(self._pool, self._router, traceparent, meter, self._life)
         self._shards: dict[int, Shard] = {}
         self.hakeeper = HakeeperClient(self._caller)
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        traceparent: Traceparent | None = None,
+        zone: str = "",
+        meter: Meter | None = None,
+    ) -> Self:
+        """A client of the cluster that ``LOGSERVICE_ENDPOINTS`` and ``LOGSERVICE_TLS_*`` name, as
+        for `logctl` (`environment`). Raises InvalidArgument.
+        """
+        endpoints, tls = from_environment()
+        return cls(endpoints, tls=tls, traceparent=traceparent, zone=zone, meter=meter)
 
     def shard(self, shard_id: int) -> Shard:
         """The handle of a log; the same one every time, so that all callers share its blocks."""

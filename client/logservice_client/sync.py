@@ -32,6 +32,7 @@ from logservice_client.arguments import seconds
 from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
+from logservice_client.environment import from_environment
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
 from logservice_client.lineage import Lineage
@@ -120,6 +121,18 @@ class SyncLogClient:
             raise
         self._pipelines: dict[int, Pipeline] = {}
         self.hakeeper = SyncHakeeperClient(self, self._client.hakeeper)
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        traceparent: Traceparent | None = None,
+        zone: str = "",
+        meter: Meter | None = None,
+    ) -> Self:
+        """See `LogClient.from_env`."""
+        endpoints, tls = from_environment()
+        return cls(endpoints, tls=tls, traceparent=traceparent, zone=zone, meter=meter)
 
     def shard(self, shard_id: int) -> SyncShard:
         """The handle of a log."""
