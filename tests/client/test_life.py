@@ -293,3 +293,11 @@ async def test_a_wrong_argument_is_a_typed_error(client: LogClient, name: str) -
 async def test_logs_have_ids_of_64_bits(client: LogClient, shard_id: int) -> None:
     with pytest.raises(InvalidArgument):
         client.shard(shard_id)
+
+
+async def test_a_long_time_is_a_time(client: LogClient) -> None:
+    """gRPC is told of TIMEOUT_MAX_S at most."""
+    log = client.shard(1)
+    assert await log.append(b"a", timeout=float("inf")) == 1
+    assert (await log.connect(timeout=10**30)).applied_lsn == 1
+    assert (await log.status(timeout=float("inf"))).position.applied_lsn == 1
