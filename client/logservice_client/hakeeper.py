@@ -15,7 +15,6 @@ from logservice_wire.rpcs import (
     ALLOCATE_IDS,
     CANCEL_OPERATOR,
     CANCEL_WISH,
-    CHANGE_ACCESS,
     CHANGE_SETTINGS,
     CHANGE_SHARD,
     CHECK_IMPACT,
@@ -25,7 +24,6 @@ from logservice_wire.rpcs import (
     DELETE_SHARD,
     DELETE_TN_SHARD,
     FORGET_STORE,
-    GET_ACCESS_LIST,
     GET_CLUSTER_STATE,
     GET_SHARD_INFO,
     LIST_SHARDS,
@@ -44,21 +42,17 @@ from logservice_wire.rpcs import (
 )
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
+from logservice_client.access_calls import AccessCalls
 from logservice_client.arguments import message, seconds
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
-from logservice_client.caller import Caller
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.service import Handler, Service
 from logservice_client.tn_shards import Serve, TnShards
 from logservice_client.watching import watch_events
 
 
-class HakeeperClient:
+class HakeeperClient(AccessCalls):
     """Get it from `LogClient.hakeeper`; timeouts and errors as in `Shard`."""
-
-    def __init__(self, caller: Caller) -> None:
-        """Use the client's connections."""
-        self._caller = caller
 
     def __repr__(self) -> str:
         return "<HakeeperClient>"
@@ -266,59 +260,6 @@ class HakeeperClient:
         revision through which these are all. Keep that revision to go on behind it later.
         """
         return watch_events(self._caller, after, kinds=kinds, shard_id=shard_id, patience=patience)
-
-    async def access_list(self, *, timeout: float | None = None) -> hakeeper_pb2.AccessList:
-        """Who may do what."""
-        request = message(
-            hakeeper_pb2.GetAccessListRequest,
-        )
-        return await self._caller.call(None, GET_ACCESS_LIST, request, timeout)
-
-    async def change_access(
-        self,
-        identity: str,
-        scope: str,
-        *,
-        grant: Sequence[str] = (),
-        revoke: Sequence[str] = (),
-        timeout: float | None = None,
-    ) -> int:
-        """Give roles to `identity` over `scope`, or take them; returns the list's new version.
-
-        In force on every store within two heartbeats (`wait_access`). Raises InvalidArgument,
-        PermissionDenied.
-        """
-        request = message(
-            hakeeper_pb2.ChangeAccessRequest,
-            identity=identity,
-            scope=scope,
-            grant=grant,
-            revoke=revoke,
-        )
-        return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
-
-    async def wait_access(
-        self, version: int, *, timeout: float | None = None
-    ) -> hakeeper_pb2.AccessList:
-        """Wait until that version of the access list, or a later one, is in force on every store,
-        or a store that does not have it lets nobody in any more; return the list then.
-
-        Raises NotReady{stores} when that is not so in time, or the cluster is at version 1, where
-        stores do not say it.
-        """
-        deadline = Deadline(seconds(timeout))
-        backoff = Backoff()
-        while True:
-            found = await self.access_list(timeout=deadline.left_s())
-            late = late_stores(found, version)
-            if found.stores and not late:
-                return found
-            names = ",".join(late)
-            waiting = NotReady(f"not in force yet on {names or 'all stores'}", stores=names)
-            pause_s = backoff.next_s(waiting)
-            if deadline.remaining_s() <= pause_s:
-                raise waiting
-            await asyncio.sleep(pause_s)
 
     async def admit_store(
         self, store_id: str, *, hakeeper: bool = False, timeout: float | None = None
@@ -620,15 +561,6 @@ class HakeeperClient:
         )
         response = await self._caller.call(None, ALLOCATE_IDS, request, timeout)
         return range(response.first, response.first + count)
-
-
-def late_stores(found: hakeeper_pb2.AccessList, version: int) -> list[str]:
-    """The stores that may still let somebody in by an older access list than that version."""
-    return [
-        one.store_id
-        for one in found.stores
-        if one.version < version and one.heard_ms <= found.age_max_ms
-    ]
 
 
 def _milliseconds(seconds: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Final
 
 from logservice_wire.block import encoded_size, peek_block
 from logservice_wire.bounds import RECORD_BYTES_MAX
@@ -32,9 +31,6 @@ from logservice_wire.rpcs import (
     RESTORE_BLOCKS,
     SET_HOLD,
     TRUNCATE,
-    RequestT,
-    ResponseT,
-    Rpc,
 )
 from logservice_wire.v1 import log_pb2
 
@@ -46,19 +42,14 @@ from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.digesting import Progress, RangeDigest, digest_of
 from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
-from logservice_client.lineage import KnownLineage, Lineage
 from logservice_client.pipeline import HandedOver
 from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
 from logservice_client.records import Record, checked_records, expected, too_large
 from logservice_client.redundancy import Redundancy
-
-NAMING: Final[frozenset[Rpc[Any, Any]]] = frozenset(
-    {READ, LSN_AT_TIME, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD}
-)
-"""Calls whose request names the lineage; appends do, too (`Appender`)."""
+from logservice_client.shard_calls import ShardCalls
 
 
-class Shard:
+class Shard(ShardCalls):
     """One log, as one client sees it. Get it from `LogClient.shard`; safe for many tasks.
 
     Every call takes `timeout` in seconds (default `TIMEOUT_DEFAULT_S`) and raises classes of
@@ -67,10 +58,7 @@ class Shard:
 
     def __init__(self, caller: Caller, shard_id: int) -> None:
         """See `LogClient.shard`."""
-        self.shard_id = shard_id
-        self.writer_epoch = 0
-        self._caller = caller
-        self._history = KnownLineage()
+        super().__init__(caller, shard_id)
         self._appender = Appender(caller, shard_id, self._history)
         self._loop = asyncio.get_running_loop()
 
@@ -78,22 +66,6 @@ class Shard:
     def redundancy(self) -> Redundancy:
         """How many voters stood behind the newest acked append, as the leader knew."""
         return self._appender.redundancy
-
-    @property
-    def lineage(self) -> Lineage | None:
-        """Which history of the log this handle has seen; None before the first answer."""
-        return self._history.lineage
-
-    def accept_lineage(self) -> Lineage | None:
-        """Go on after LineageChanged: the log was continued by force, as another history.
-
-        What was acked above the `fork_lsn` of the answer is lost, and those LSNs are given out once
-        more. So first forget what the program derived from them. The handle has no writer epoch
-        afterwards; the old one is fenced.
-        """
-        if self._history.changed is not None:
-            self.writer_epoch = 0
-        return self._history.accept()
 
     @property
     def append_time_us(self) -> int:
@@ -594,30 +566,6 @@ class Shard:
             next_timestamp=next_timestamp,
         )
         return await self._call(FINISH_RESTORE, request, timeout)
-
-    async def _call(
-        self,
-        rpc: Rpc[RequestT, ResponseT],
-        request: RequestT,
-        timeout_s: float | None,
-        *,
-        stale: bool = False,
-    ) -> ResponseT:
-        """Call `rpc` in the lineage that this handle knows."""
-        history = self._history
-        history.check()
-        if rpc in NAMING:
-            request.lineage = history.named  # type: ignore[attr-defined]
-        try:
-            response = await self._caller.call(self.shard_id, rpc, request, timeout_s)
-        except LineageChanged as error:
-            history.refused(error)
-            raise
-        if not stale:
-            history.heard(response.position)  # type: ignore[attr-defined]
-        if not rpc.mutates:
-            history.check()
-        return response
 
     def __repr__(self) -> str:
         return f"<Shard {self.shard_id}, writer epoch {self.writer_epoch}>"
