@@ -41,6 +41,7 @@ from contextvars import Context
 from typing import Final
 
 from logservice_wire.errors import (
+    ClientClosed,
     DeadlineExceeded,
     LineageChanged,
     LogServiceError,
@@ -65,6 +66,7 @@ from logservice_client.bounds import (
 )
 from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
+from logservice_client.life import closed
 from logservice_client.lineage import KnownLineage
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.redundancy import Redundancy
@@ -91,6 +93,10 @@ _FOR_EVERYBODY: Final = frozenset(
     }
 )
 """Refusals of whatever the client appends, not of one block."""
+
+
+_NOWHERE: Final = frozenset({Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED, Reason.HANDSHAKE_FAILED})
+"""There is no address to append at, and waiting brings none."""
 
 
 class Appender:
@@ -127,7 +133,7 @@ class Appender:
             self._wake.set()
         if self._worker is None:
             if self._closed:
-                self._give_up_all(NotReady("the client is closed"))
+                self._give_up_all(closed(maybe_applied=False))
                 return
             # The worker serves every caller, so it runs in no caller's context; otherwise the first
             # caller would have the session's calls in its trace.
@@ -136,10 +142,13 @@ class Appender:
             )
 
     async def wait_for_room(self) -> None:
-        """Return when the queue may take more; memory stays bounded while the log is away."""
+        """Return when the queue may take more; memory stays bounded while the log is away. Raises
+        ClientClosed.
+        """
         while self.queue.crowded and not self._closed:
             self._room.clear()
             await self._room.wait()
+        self._caller.life.check()
 
     async def close(self) -> None:
         """Stop; whoever still waits learns whether the outcome is unknown or nothing was sent."""
@@ -148,7 +157,7 @@ class Appender:
         if worker is not None:
             worker.cancel()
             await asyncio.wait([worker])
-        self._give_up_all(NotReady("the client was closed"))
+        self._give_up_all(closed(maybe_applied=False))
         self._room.set()
 
     # --- the worker ------------------------------------------------------------------------------
@@ -170,7 +179,7 @@ class Appender:
                     if address:
                         self._caller.router.learn_failure(self._shard, address, error)
                         self._failed(error)
-                    elif error.reason in (Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED):
+                    elif error.reason in _NOWHERE:
                         self._give_up_all(error)
                     else:
                         self._delayed(error)
@@ -461,6 +470,8 @@ def _unknown(error: LogServiceError) -> LogServiceError:
     """What the callers of a sent block are told when `error` ends the attempts to append it."""
     if error.outcome is Outcome.UNKNOWN:
         return error
+    if isinstance(error, ClientClosed):
+        return closed(maybe_applied=True)
     unknown = UnknownOutcome(error.message)
     unknown.metadata = dict(error.metadata)
     unknown.__cause__ = error

@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from logservice_wire.block import encode_block
 from logservice_wire.errors import LogServiceError
@@ -27,6 +28,19 @@ from logservice_client.bounds import (
     WAITING_BYTES_MAX,
     WAITING_RECORDS_MAX,
 )
+
+
+class Answered(Protocol):
+    """What a caller waits for: a future of asyncio, or of a thread (concurrent.futures)."""
+
+    def done(self) -> bool:
+        """Whether it has a result or an error, or was cancelled."""
+
+    def set_result(self, result: int, /) -> None:
+        """The LSN."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Why there is none."""
 
 
 class Batch:
@@ -68,7 +82,7 @@ class Batch:
         self.expected_lsn = expected_lsn
         self.mergeable = expected_lsn == 0
         self.records: list[bytes] = []
-        self.futures: list[asyncio.Future[int]] = []
+        self.futures: list[Answered] = []
         self.positions: list[int] = []
         self.record_count = 0
         self.size = 0
@@ -178,17 +192,29 @@ class BatchQueue:
         expected_lsn: int,
     ) -> asyncio.Future[int]:
         """Queue records that become durable together; the future becomes the first one's LSN."""
+        future: asyncio.Future[int] = self._futures_of()
+        self.put_answered(future, records, size, epoch, deadline_s, expected_lsn)
+        return future
+
+    def put_answered(
+        self,
+        future: Answered,
+        records: Sequence[bytes],
+        size: int,
+        epoch: int,
+        deadline_s: float,
+        expected_lsn: int,
+    ) -> None:
+        """The same for a future of the caller's."""
         count = len(records)
         if expected_lsn:
             batch = self._append(Batch(epoch, deadline_s, expected_lsn))
         else:
             batch = self._room(epoch, deadline_s, size, count)
-        future: asyncio.Future[int] = self._futures_of()
         batch.futures.append(future)
         batch.positions.append(batch.record_count)
         batch.records += records
         self._count(batch, size, count)
-        return future
 
     def put_block(
         self, block: bytes, count: int, epoch: int, deadline_s: float, expected_lsn: int

@@ -41,10 +41,20 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 WAITING_RECORDS_MAX: Final = 1_000_000
 """Records that wait in one shard's queue: small ones cost more as objects than as bytes."""
 
+PIPELINED_RECORDS_MAX: Final = 65_536
+"""Records of `SyncShard.append_async` that are not acked, of one log. A future takes about a
+kilobyte; it is enough for the fastest log to have its largest blocks in flight."""
+
+PIPELINED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of the same records: those in flight and as many again. One append may always go."""
+
 # --- time --------------------------------------------------------------------------------------
 
 TIMEOUT_DEFAULT_S: Final = 30.0
 """The timeout of a call that names none. It is as long as several elections."""
+
+TIMEOUT_MAX_S: Final = 365 * 86_400.0
+"""What gRPC is told of a longer timeout; it cannot count much further."""
 
 CONNECT_STAGGER_S: Final = 0.3
 """After this long without a connection the next address is tried beside it (RFC 8305: 250 ms)."""
@@ -81,6 +91,15 @@ CHANNEL_RENEW_S: Final = 5.0
 
 CHANNEL_RETIRE_S: Final = 60.0
 """How long calls that are under way on a channel with old certificates may go on."""
+
+HANDSHAKE_TIMEOUT_S: Final = 2.0
+"""How long a client looks for the reason why TLS with a store fails."""
+
+HANDSHAKE_ALERT_S: Final = 0.5
+"""How long it waits for what the store says after a handshake that went well so far."""
+
+HANDSHAKE_LOOK_S: Final = 5.0
+"""Least time between two such looks at one address."""
 
 NEAR_REFRESH_S: Final = 60.0
 """How old a client that names its zone lets its routes become: replicas come to its zone by moves,

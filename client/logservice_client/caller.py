@@ -17,11 +17,13 @@ import grpc.aio
 from logservice_wire.errors import LogServiceError, Outcome, Reason, UnknownOutcome
 from logservice_wire.rpcs import GET_SHARD_STATUS, READ, Rpc
 
-from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_DEFAULT_S
+from logservice_client.arguments import seconds
+from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_MAX_S
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import REPEATABLE, error_of, may_repeat
+from logservice_client.life import Life, UnderWay
 from logservice_client.meter import Meter
-from logservice_client.pacing import Backoff, Deadline
+from logservice_client.pacing import LEAST_S, Backoff, Deadline
 from logservice_client.routing import Router
 
 NEAR: Final[frozenset[Rpc[Any, Any]]] = frozenset({READ, GET_SHARD_STATUS})
@@ -46,8 +48,10 @@ class Caller:
         router: Router,
         traceparent: Traceparent | None = None,
         meter: Meter | None = None,
+        life: Life | None = None,
     ) -> None:
         """Use the client's connections and routes. `traceparent`, `meter`: see `LogClient`."""
+        self.life = life or Life()
         self.pool = pool
         self.router = router
         self.traceparent = traceparent
@@ -78,12 +82,23 @@ class Caller:
         Raises the error that the server answered, NotReady or another retryable one when the
         deadline passed without an effect, UnknownOutcome when a mutating call may have had one.
         """
-        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout_s is None else timeout_s)
+        deadline_s = seconds(timeout_s)
+        with self.life.under_way() as wait:
+            return await self._repeated(wait, shard, rpc, request, Deadline(deadline_s), address)
+
+    async def _repeated(
+        self,
+        wait: UnderWay,
+        shard: int | None,
+        rpc: Rpc[RequestT, ResponseT],
+        request: RequestT,
+        deadline: Deadline,
+        only: str,
+    ) -> ResponseT:
         backoff = Backoff()
         attempt_s = ATTEMPT_TIMEOUT_S
         unknown: LogServiceError | None = None
         halted = 0
-        only = address
         while True:
             address = ""
             try:
@@ -96,6 +111,7 @@ class Caller:
                 limit_s = deadline.remaining_s()
                 if rpc.idempotent:
                     limit_s, attempt_s = min(limit_s, attempt_s), attempt_s * 2
+                wait.maybe_applied |= rpc.mutates
                 return await self._attempt(address, shard, rpc, request, limit_s)
             except LogServiceError as error:
                 if address:
@@ -104,6 +120,7 @@ class Caller:
                     raise
                 if rpc.mutates and error.outcome is Outcome.UNKNOWN:
                     unknown = error
+                wait.maybe_applied = unknown is not None
                 halted += error.reason is Reason.HALTED
                 pause_s = backoff.next_s(error)
                 if (
@@ -126,7 +143,9 @@ class Caller:
     ) -> ResponseT:
         try:
             response: ResponseT = await self.pool.unary(address, rpc)(
-                request, timeout=max(timeout_s, 0.001), metadata=self.metadata()
+                request,
+                timeout=min(max(timeout_s, LEAST_S), TIMEOUT_MAX_S),
+                metadata=self.metadata(),
             )
         except grpc.aio.AioRpcError as failure:
             raise error_of(failure, mutating=rpc.mutates) from failure

@@ -17,13 +17,14 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from logservice_wire.errors import NotReady
+from logservice_wire.errors import HandshakeFailed, LogServiceError, NotReady
 from logservice_wire.rpcs import Rpc, serialize
 
 from logservice_client.bounds import (
     CHANNEL_RENEW_S,
     CHANNEL_RETIRE_S,
     GRPC_MESSAGE_BYTES_MAX,
+    HANDSHAKE_LOOK_S,
     KEEPALIVE_TIME_MS,
     KEEPALIVE_TIMEOUT_MS,
     RECONNECT_BACKOFF_FIRST_MS,
@@ -31,6 +32,7 @@ from logservice_client.bounds import (
     RECONNECT_BACKOFF_MIN_MS,
     TLS_RELOAD_S,
 )
+from logservice_client.handshake import cause
 from logservice_client.tls import Tls, TlsFiles
 
 _READY: Final = grpc.ChannelConnectivity.READY
@@ -63,14 +65,21 @@ class ChannelPool:
         self._renewing: set[asyncio.Task[None]] = set()
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._callables: dict[tuple[str, str], Any] = {}
+        self._ever_connected = False
+        self._causes: dict[str, tuple[float, str]] = {}
+        """By address, when the last look was why TLS fails there, and what it said."""
 
     def connected(self, address: str) -> bool:
         """Whether a call to `address` would be sent at once."""
         channel = self._channel(address)
-        return channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+        ready = channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+        self._ever_connected |= ready
+        return ready
 
     async def connect(self, address: str) -> None:
-        """Return once connected; raise NotReady when an attempt has failed."""
+        """Return once connected; raise NotReady when an attempt has failed, HandshakeFailed when
+        TLS is the reason and no attempt at any address has succeeded before.
+        """
         channel = self._channel(address)
         state = channel.get_state(try_to_connect=True)
         while state is not grpc.ChannelConnectivity.READY:
@@ -78,9 +87,21 @@ class ChannelPool:
                 grpc.ChannelConnectivity.TRANSIENT_FAILURE,
                 grpc.ChannelConnectivity.SHUTDOWN,
             ):
-                raise NotReady(f"{address} does not accept connections", address=address)
+                raise await self._failure(address)
             await channel.wait_for_state_change(state)
             state = channel.get_state(try_to_connect=True)
+        self._ever_connected = True
+
+    async def _failure(self, address: str) -> LogServiceError:
+        """Why there is no connection."""
+        now_s = asyncio.get_running_loop().time()
+        looked_s, why = self._causes.get(address, (float("-inf"), ""))
+        if now_s - looked_s >= HANDSHAKE_LOOK_S:
+            why = await cause(address, self._tls)
+            self._causes[address] = (now_s, why)
+        if why and not self._ever_connected:
+            return HandshakeFailed(f"no connection with {address}", address=address, why=why)
+        return NotReady(f"{address} does not accept connections", address=address, why=why)
 
     def unary(self, address: str, rpc: Rpc[Any, Any]) -> Any:
         """The callable of gRPC for a unary method."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from logservice_wire.errors import InvalidArgument
-
+from logservice_client.arguments import number
 from logservice_client.caller import Caller, Traceparent
 from logservice_client.channels import ChannelPool
 from logservice_client.endpoints import parse_endpoints
+from logservice_client.environment import from_environment
 from logservice_client.hakeeper import HakeeperClient
+from logservice_client.life import Life
 from logservice_client.meter import Meter
 from logservice_client.routing import Router
 from logservice_client.shard import Shard
@@ -48,17 +49,32 @@ class LogClient:
         `meter`: told of acked blocks, retries and redundancy; `otel.Metrics()` is one.
         """
         asyncio.get_running_loop()
+        self._life = Life()
         addresses = parse_endpoints(endpoints)
         self._pool = ChannelPool(tls)
         self._router = Router(self._pool, addresses, zone)
-        self._caller = Caller(self._pool, self._router, traceparent, meter)
+        self._caller = Caller(self._pool, self._router, traceparent, meter, self._life)
         self._shards: dict[int, Shard] = {}
         self.hakeeper = HakeeperClient(self._caller)
 
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        traceparent: Traceparent | None = None,
+        zone: str = "",
+        meter: Meter | None = None,
+    ) -> Self:
+        """A client of the cluster that ``LOGSERVICE_ENDPOINTS`` and ``LOGSERVICE_TLS_*`` name, as
+        for `logctl` (`environment`). Raises InvalidArgument.
+        """
+        endpoints, tls = from_environment()
+        return cls(endpoints, tls=tls, traceparent=traceparent, zone=zone, meter=meter)
+
     def shard(self, shard_id: int) -> Shard:
         """The handle of a log; the same one every time, so that all callers share its blocks."""
-        if shard_id < 1:
-            raise InvalidArgument("logs are numbered from 1", field="shard_id")
+        self._life.check()
+        number(shard_id, "shard_id", least=1)
         shard = self._shards.get(shard_id)
         if shard is None:
             shard = self._shards[shard_id] = Shard(self._caller, shard_id)
@@ -81,10 +97,20 @@ class LogClient:
         """Those of the replicas that run in this client's zone; empty when it names none."""
         return self._router.near(shard_id)
 
+    def __repr__(self) -> str:
+        state = ", closed" if self._life.closed else ""
+        return f"<LogClient of {self._router.endpoints}{state}>"
+
     async def close(self) -> None:
-        """Close connections. Appends that still wait fail, with what is known of their outcome."""
+        """Close connections. Whatever is under way ends with ClientClosed, whose `outcome` says
+        whether it may have taken effect. Calling it again does nothing, and so does a forked child.
+        """
+        if self._life.closed or self._life.foreign:
+            return
+        self._life.close()
         for shard in self._shards.values():
             await shard.close()
+        self._life.end_calls()
         await self._router.close()
         await self._pool.close()
 

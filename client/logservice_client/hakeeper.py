@@ -15,7 +15,6 @@ from logservice_wire.rpcs import (
     ALLOCATE_IDS,
     CANCEL_OPERATOR,
     CANCEL_WISH,
-    CHANGE_ACCESS,
     CHANGE_SETTINGS,
     CHANGE_SHARD,
     CHECK_IMPACT,
@@ -25,7 +24,6 @@ from logservice_wire.rpcs import (
     DELETE_SHARD,
     DELETE_TN_SHARD,
     FORGET_STORE,
-    GET_ACCESS_LIST,
     GET_CLUSTER_STATE,
     GET_SHARD_INFO,
     LIST_SHARDS,
@@ -44,26 +42,26 @@ from logservice_wire.rpcs import (
 )
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
+from logservice_client.access_calls import AccessCalls
+from logservice_client.arguments import message, seconds
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
-from logservice_client.caller import Caller
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.service import Handler, Service
 from logservice_client.tn_shards import Serve, TnShards
 from logservice_client.watching import watch_events
 
 
-class HakeeperClient:
+class HakeeperClient(AccessCalls):
     """Get it from `LogClient.hakeeper`; timeouts and errors as in `Shard`."""
 
-    def __init__(self, caller: Caller) -> None:
-        """Use the client's connections."""
-        self._caller = caller
+    def __repr__(self) -> str:
+        return "<HakeeperClient>"
 
     async def cluster_state(
         self, *, stale: bool = False, timeout: float | None = None
     ) -> hakeeper_pb2.ClusterState:
         """Stores, shards, replicas, repairs under way. `stale`: as far as the asked store knows."""
-        request = hakeeper_pb2.GetClusterStateRequest(stale=stale)
+        request = message(hakeeper_pb2.GetClusterStateRequest, stale=stale)
         return await self._caller.call(None, GET_CLUSTER_STATE, request, timeout)
 
     async def shard_info(
@@ -72,7 +70,7 @@ class HakeeperClient:
         """Where the replicas of a shard are, and what is wanted of it. Raises ShardNotFound,
         ShardDeleted. `fresh`: as HAKeeper has it now, and not as the asked store knows.
         """
-        request = hakeeper_pb2.GetShardInfoRequest(shard_id=shard_id, fresh=fresh)
+        request = message(hakeeper_pb2.GetShardInfoRequest, shard_id=shard_id, fresh=fresh)
         info = await self._caller.call(None, GET_SHARD_INFO, request, timeout)
         self._caller.router.learn_info(shard_id, info)
         return info
@@ -102,7 +100,8 @@ class HakeeperClient:
         acknowledged append may be on the disk of one store only, so guarantee G1 does not hold for
         the log, and `waive_g1` has to be said with it.
         """
-        request = hakeeper_pb2.CreateShardRequest(
+        request = message(
+            hakeeper_pb2.CreateShardRequest,
             shard_id=shard_id,
             name=name,
             replicas=replicas,
@@ -132,8 +131,13 @@ class HakeeperClient:
         Raises ShardNotFound, ShardDeleted, ShardExists for a name that is taken, StaleEpoch{epoch}
         when the log has another revision than the one that is named.
         """
-        request = hakeeper_pb2.ChangeShardRequest(
-            shard_id=shard_id, name=name, replicas=replicas, policy=policy, revision=revision
+        request = message(
+            hakeeper_pb2.ChangeShardRequest,
+            shard_id=shard_id,
+            name=name,
+            replicas=replicas,
+            policy=policy,
+            revision=revision,
         )
         if labels is not None:
             request.labels.labels.update(labels)
@@ -151,28 +155,30 @@ class HakeeperClient:
         under protection. What is appended to an open log while it is deleted by force may be acked
         and lost. To delete a deleted log succeeds.
         """
-        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
-        request = hakeeper_pb2.DeleteShardRequest(shard_id=shard_id, name=name, force=force)
+        deadline = Deadline(seconds(timeout))
+        request = message(
+            hakeeper_pb2.DeleteShardRequest, shard_id=shard_id, name=name, force=force
+        )
         try:
-            await self._caller.call(None, DELETE_SHARD, request, deadline.remaining_s())
+            await self._caller.call(None, DELETE_SHARD, request, deadline.left_s())
         except DeleteRefused as refused:
             if refused.metadata.get("why") != "open":
                 raise
         else:
             return
         # Nothing but the open log is in the way. A Close is never taken back, so it comes last.
-        closing = log_pb2.CloseShardRequest(shard_id=shard_id)
-        closed = await self._caller.call(shard_id, CLOSE_SHARD, closing, deadline.remaining_s())
+        closing = message(log_pb2.CloseShardRequest, shard_id=shard_id)
+        closed = await self._caller.call(shard_id, CLOSE_SHARD, closing, deadline.left_s())
         request.closed_index = closed.closed_index
-        await self._caller.call(None, DELETE_SHARD, request, deadline.remaining_s())
+        await self._caller.call(None, DELETE_SHARD, request, deadline.left_s())
 
     async def wait_deleted(self, shard_id: int, *, timeout: float | None = None) -> None:
         """Return once no live store has a replica of a deleted log; raises NotReady{held_by}."""
-        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        deadline = Deadline(seconds(timeout))
         backoff = Backoff()
         while True:
             try:
-                info = await self.shard_info(shard_id, fresh=True, timeout=deadline.remaining_s())
+                info = await self.shard_info(shard_id, fresh=True, timeout=deadline.left_s())
             except ShardDeleted:
                 return
             held_by = ",".join(info.held_by)
@@ -195,13 +201,17 @@ class HakeeperClient:
         all of `labels` (an empty value stands for any) and a name that begins with `name_prefix`.
         The first `limit` of them, or all.
         """
-        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        deadline = Deadline(seconds(timeout))
         found: list[hakeeper_pb2.ShardInfo] = []
-        request = hakeeper_pb2.ListShardsRequest(
-            states=states, labels=labels, name_prefix=name_prefix, limit=limit or 0
+        request = message(
+            hakeeper_pb2.ListShardsRequest,
+            states=states,
+            labels=labels,
+            name_prefix=name_prefix,
+            limit=limit or 0,
         )
         while True:
-            page = await self._caller.call(None, LIST_SHARDS, request, deadline.remaining_s())
+            page = await self._caller.call(None, LIST_SHARDS, request, deadline.left_s())
             found += page.shards
             if not page.after or (limit is not None and len(found) >= limit):
                 return found[:limit]
@@ -213,7 +223,7 @@ class HakeeperClient:
         """The living log that is called so; raises ShardNotFound. While HAKeeper is silent the
         asked store tells what it knew (`directory_index`), unless that must be `fresh`.
         """
-        request = hakeeper_pb2.ResolveShardRequest(name=name, fresh=fresh)
+        request = message(hakeeper_pb2.ResolveShardRequest, name=name, fresh=fresh)
         return await self._caller.call(None, RESOLVE_SHARD, request, timeout)
 
     async def watch_events(
@@ -251,58 +261,11 @@ class HakeeperClient:
         """
         return watch_events(self._caller, after, kinds=kinds, shard_id=shard_id, patience=patience)
 
-    async def access_list(self, *, timeout: float | None = None) -> hakeeper_pb2.AccessList:
-        """Who may do what."""
-        request = hakeeper_pb2.GetAccessListRequest()
-        return await self._caller.call(None, GET_ACCESS_LIST, request, timeout)
-
-    async def change_access(
-        self,
-        identity: str,
-        scope: str,
-        *,
-        grant: Sequence[str] = (),
-        revoke: Sequence[str] = (),
-        timeout: float | None = None,
-    ) -> int:
-        """Give roles to `identity` over `scope`, or take them; returns the list's new version.
-
-        In force on every store within two heartbeats (`wait_access`). Raises InvalidArgument,
-        PermissionDenied.
-        """
-        request = hakeeper_pb2.ChangeAccessRequest(
-            identity=identity, scope=scope, grant=grant, revoke=revoke
-        )
-        return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
-
-    async def wait_access(
-        self, version: int, *, timeout: float | None = None
-    ) -> hakeeper_pb2.AccessList:
-        """Wait until that version of the access list, or a later one, is in force on every store,
-        or a store that does not have it lets nobody in any more; return the list then.
-
-        Raises NotReady{stores} when that is not so in time, or the cluster is at version 1, where
-        stores do not say it.
-        """
-        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
-        backoff = Backoff()
-        while True:
-            found = await self.access_list(timeout=deadline.remaining_s())
-            late = late_stores(found, version)
-            if found.stores and not late:
-                return found
-            names = ",".join(late)
-            waiting = NotReady(f"not in force yet on {names or 'all stores'}", stores=names)
-            pause_s = backoff.next_s(waiting)
-            if deadline.remaining_s() <= pause_s:
-                raise waiting
-            await asyncio.sleep(pause_s)
-
     async def admit_store(
         self, store_id: str, *, hakeeper: bool = False, timeout: float | None = None
     ) -> None:
         """Say that a store belongs to the cluster; `hakeeper`: it may run a replica of shard 0."""
-        request = hakeeper_pb2.AdmitStoreRequest(store_id=store_id, hakeeper=hakeeper)
+        request = message(hakeeper_pb2.AdmitStoreRequest, store_id=store_id, hakeeper=hakeeper)
         await self._caller.call(None, ADMIT_STORE, request, timeout)
 
     def service(
@@ -333,14 +296,14 @@ class HakeeperClient:
 
         Raises ShardNotFound, InvalidArgument when the one that is there is for another identity.
         """
-        request = hakeeper_pb2.CreateTnShardRequest(shard_id=shard_id, identity=identity)
+        request = message(hakeeper_pb2.CreateTnShardRequest, shard_id=shard_id, identity=identity)
         return (await self._caller.call(None, CREATE_TN_SHARD, request, timeout)).tn_shard_id
 
     async def delete_tn_shard(self, tn_shard_id: int, *, timeout: float | None = None) -> None:
         """Nobody shall serve it any more; whoever does learns it with the next heartbeat. The log
         stays. Raises InvalidArgument for one that never was.
         """
-        request = hakeeper_pb2.DeleteTnShardRequest(tn_shard_id=tn_shard_id)
+        request = message(hakeeper_pb2.DeleteTnShardRequest, tn_shard_id=tn_shard_id)
         await self._caller.call(None, DELETE_TN_SHARD, request, timeout)
 
     async def send_service_command(
@@ -359,7 +322,8 @@ class HakeeperClient:
         which you use for no other command, call again after UnknownOutcome. Raises InvalidArgument
         for an unknown service, Busy when too many commands wait.
         """
-        request = hakeeper_pb2.SendServiceCommandRequest(
+        request = message(
+            hakeeper_pb2.SendServiceCommandRequest,
             service_id=service_id,
             kind=kind,
             payload=payload,
@@ -376,12 +340,14 @@ class HakeeperClient:
 
         Raises InvalidArgument for an unknown service or work state.
         """
-        request = hakeeper_pb2.SetServiceStateRequest(service_id=service_id, work_state=work_state)
+        request = message(
+            hakeeper_pb2.SetServiceStateRequest, service_id=service_id, work_state=work_state
+        )
         await self._caller.call(None, SET_SERVICE_STATE, request, timeout)
 
     async def set_joining(self, joining: str, *, timeout: float | None = None) -> None:
         """Set how stores join from now on: "automatic", or "by-verb" (`admit_store`)."""
-        request = hakeeper_pb2.SetJoiningRequest(joining=joining)
+        request = message(hakeeper_pb2.SetJoiningRequest, joining=joining)
         await self._caller.call(None, SET_JOINING, request, timeout)
 
     async def set_store_mode(
@@ -396,8 +362,12 @@ class HakeeperClient:
         """Use a store as "open", "read-only" or "draining" from now on; `cluster_state` shows how
         far a drain has come (`StoreInfo.empty`). Raises VerbRefused, which names the impact.
         """
-        request = hakeeper_pb2.SetStoreModeRequest(
-            store_id=store_id, mode=mode, reason=reason, force=force
+        request = message(
+            hakeeper_pb2.SetStoreModeRequest,
+            store_id=store_id,
+            mode=mode,
+            reason=reason,
+            force=force,
         )
         await self._caller.call(None, SET_STORE_MODE, request, timeout)
 
@@ -410,8 +380,11 @@ class HakeeperClient:
         timeout: float | None = None,
     ) -> None:
         """Let HAKeeper replace nothing of a store, or of any, for so long; 0: repairs go on."""
-        request = hakeeper_pb2.SetRepairRequest(
-            store_id=store_id, off_ms=_milliseconds(off_s), reason=reason
+        request = message(
+            hakeeper_pb2.SetRepairRequest,
+            store_id=store_id,
+            off_ms=_milliseconds(off_s),
+            reason=reason,
         )
         await self._caller.call(None, SET_REPAIR, request, timeout)
 
@@ -426,7 +399,9 @@ class HakeeperClient:
         """A store that is empty, or `lost` for good, does not belong to the cluster any more. Its
         data directories never do again. Raises VerbRefused.
         """
-        request = hakeeper_pb2.ForgetStoreRequest(store_id=store_id, lost=lost, force=force)
+        request = message(
+            hakeeper_pb2.ForgetStoreRequest, store_id=store_id, lost=lost, force=force
+        )
         await self._caller.call(None, FORGET_STORE, request, timeout)
 
     async def adopt_shard(
@@ -436,8 +411,8 @@ class HakeeperClient:
         `logservice recover` has made; `membership` is what the tool names. Raises VerbRefused while
         a majority of its voters is up.
         """
-        request = hakeeper_pb2.AdoptShardRequest(
-            shard_id=shard_id, membership=membership, reason=reason
+        request = message(
+            hakeeper_pb2.AdoptShardRequest, shard_id=shard_id, membership=membership, reason=reason
         )
         await self._caller.call(None, ADOPT_SHARD, request, timeout)
 
@@ -456,7 +431,8 @@ class HakeeperClient:
         id of the wish, 0 when it is so already; `ClusterState.wishes` shows what became of it.
         Raises VerbRefused.
         """
-        request = hakeeper_pb2.MoveReplicaRequest(
+        request = message(
+            hakeeper_pb2.MoveReplicaRequest,
             shard_id=shard_id,
             from_store=from_store,
             to_store=to_store,
@@ -467,12 +443,12 @@ class HakeeperClient:
 
     async def cancel_wish(self, wish_id: int, *, timeout: float | None = None) -> None:
         """Withdraw a wish; what was begun for it is taken back where it is not done."""
-        request = hakeeper_pb2.CancelWishRequest(wish_id=wish_id)
+        request = message(hakeeper_pb2.CancelWishRequest, wish_id=wish_id)
         await self._caller.call(None, CANCEL_WISH, request, timeout)
 
     async def cancel_operator(self, operator_id: int, *, timeout: float | None = None) -> None:
         """Give up an operator, and the wish that it is for. A repair begins again, elsewhere."""
-        request = hakeeper_pb2.CancelOperatorRequest(operator_id=operator_id)
+        request = message(hakeeper_pb2.CancelOperatorRequest, operator_id=operator_id)
         await self._caller.call(None, CANCEL_OPERATOR, request, timeout)
 
     async def set_leader(
@@ -487,8 +463,12 @@ class HakeeperClient:
         """Keep the leader of a shard on a store for so long, or, without one, where it is; 0 ends
         that. Raises VerbRefused.
         """
-        request = hakeeper_pb2.SetLeaderRequest(
-            shard_id=shard_id, store_id=store_id, for_ms=_milliseconds(for_s), reason=reason
+        request = message(
+            hakeeper_pb2.SetLeaderRequest,
+            shard_id=shard_id,
+            store_id=store_id,
+            for_ms=_milliseconds(for_s),
+            reason=reason,
         )
         await self._caller.call(None, SET_LEADER, request, timeout)
 
@@ -496,7 +476,7 @@ class HakeeperClient:
         self, store_ids: Sequence[str], *, timeout: float | None = None
     ) -> hakeeper_pb2.Impact:
         """What it would cost if these stores were away, together and for good. Changes nothing."""
-        request = hakeeper_pb2.CheckImpactRequest(store_ids=store_ids)
+        request = message(hakeeper_pb2.CheckImpactRequest, store_ids=store_ids)
         return await self._caller.call(None, CHECK_IMPACT, request, timeout)
 
     async def change_settings(
@@ -521,7 +501,8 @@ class HakeeperClient:
         `tail_read_bytes_per_s`, `catch_up_read_bytes_per_s`: what it reads for clients whose
         entries are in memory, or on the disk; 0: what it is configured to.
         """
-        request = hakeeper_pb2.ChangeSettingsRequest(
+        request = message(
+            hakeeper_pb2.ChangeSettingsRequest,
             store_timeout_ms=_milliseconds(store_timeout_s),
             default_replicas=default_replicas,
             joining=joining,
@@ -546,26 +527,28 @@ class HakeeperClient:
         """Even the stores' replicas, their leaders or both, until nothing is left to move; `stop`
         ends that. Raises VerbRefused when the setting is off.
         """
-        request = hakeeper_pb2.RebalanceRequest(replicas=replicas, leaders=leaders, stop=stop)
+        request = message(
+            hakeeper_pb2.RebalanceRequest, replicas=replicas, leaders=leaders, stop=stop
+        )
         await self._caller.call(None, REBALANCE, request, timeout)
 
     async def balance_plan(
         self, *, replicas: bool = True, leaders: bool = True, timeout: float | None = None
     ) -> hakeeper_pb2.BalancePlan:
         """What `rebalance` would move now, and how far one that was begun has come."""
-        request = hakeeper_pb2.PlanBalanceRequest(replicas=replicas, leaders=leaders)
+        request = message(hakeeper_pb2.PlanBalanceRequest, replicas=replicas, leaders=leaders)
         return await self._caller.call(None, PLAN_BALANCE, request, timeout)
 
     async def set_phase(self, phase: str, *, timeout: float | None = None) -> str:
         """Set the phase of a first start; returns the phase afterwards, changed or not."""
-        request = hakeeper_pb2.SetPhaseRequest(phase=phase)
+        request = message(hakeeper_pb2.SetPhaseRequest, phase=phase)
         return (await self._caller.call(None, SET_PHASE, request, timeout)).phase
 
     async def raise_cluster_version(self, version: int, *, timeout: float | None = None) -> int:
         """Let the cluster do what older programs cannot; returns the version that it has now. There
         is no way back. Raises VerbRefused{stores} while the programs of these stores are older.
         """
-        request = hakeeper_pb2.RaiseClusterVersionRequest(version=version)
+        request = message(hakeeper_pb2.RaiseClusterVersionRequest, version=version)
         response = await self._caller.call(None, RAISE_CLUSTER_VERSION, request, timeout)
         return response.cluster_version
 
@@ -573,18 +556,11 @@ class HakeeperClient:
         self, count: int = 1, *, key: str = "", timeout: float | None = None
     ) -> range:
         """`count` ids that nobody else gets from the counter `key`."""
-        request = hakeeper_pb2.AllocateIdsRequest(key=key, count=count, request_id=uuid.uuid4().hex)
+        request = message(
+            hakeeper_pb2.AllocateIdsRequest, key=key, count=count, request_id=uuid.uuid4().hex
+        )
         response = await self._caller.call(None, ALLOCATE_IDS, request, timeout)
         return range(response.first, response.first + count)
-
-
-def late_stores(found: hakeeper_pb2.AccessList, version: int) -> list[str]:
-    """The stores that may still let somebody in by an older access list than that version."""
-    return [
-        one.store_id
-        for one in found.stores
-        if one.version < version and one.heard_ms <= found.age_max_ms
-    ]
 
 
 def _milliseconds(seconds: float) -> int:

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from logservice_wire.errors import (
+    ClientClosed,
     HoldLost,
     HoldRefused,
     InvalidArgument,
@@ -153,6 +154,8 @@ class HeldLog:
                 stands = await self._log.renew_hold(self.name, timeout=self._interval_s)
             except HoldLost as error:
                 self._loses(error.number("first_lsn"))
+            except ClientClosed:
+                return  # nobody renews it any more: it expires
             except LogServiceError as error:
                 if isinstance(error, PermissionDenied) and "owner" in error.metadata:
                     self._loses(0)  # it is another identity's by now, so this one's ended

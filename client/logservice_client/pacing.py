@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Final
 
 from logservice_wire.errors import LogServiceError
 
 from logservice_client.bounds import BACKOFF_FIRST_S, BACKOFF_MAX_S
+
+LEAST_S: Final = 0.001
+"""The shortest time that gRPC is given for a call."""
 
 
 class Deadline:
@@ -22,6 +26,10 @@ class Deadline:
     def remaining_s(self) -> float:
         """Seconds left; not positive once it has passed."""
         return self.at_s - asyncio.get_running_loop().time()
+
+    def left_s(self) -> float:
+        """The timeout of what comes next: positive, as every timeout, also when nothing is left."""
+        return max(self.remaining_s(), LEAST_S)
 
 
 class Backoff:

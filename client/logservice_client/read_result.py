@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logservice_wire.block import Block
+from logservice_wire.errors import Discontinuity
 from logservice_wire.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -142,13 +143,39 @@ class LsnAtTime:
 
 
 def result_of(response: log_pb2.ReadResponse, lsn: int) -> ReadResult:
-    """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged."""
+    """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged, Discontinuity
+    when an LSN is left out.
+    """
     return ReadResult(
-        items=tuple(item_of(run, lsn) for run in response.blocks),
+        items=tuple(runs_of(response, lsn)),
         next_lsn=response.next_lsn,
         first_lsn=response.position.first_lsn,
         applied_lsn=response.position.applied_lsn,
         end_lsn=response.end_lsn or None,
+    )
+
+
+def runs_of(
+    response: log_pb2.ReadResponse, lsn: int, *, holes: bool = False
+) -> list[Records | Gap]:
+    """The runs of an answer that should go on at `lsn`, without what lies below. `holes`: LSNs may
+    be left out. Raises CorruptBlock and Discontinuity (INV-CLIENT-READ).
+    """
+    items: list[Records | Gap] = []
+    for run in response.blocks:
+        if run.first_lsn + run.record_count <= lsn or (run.first_lsn > lsn and not holes):
+            raise _discontinuity(lsn, run.first_lsn)
+        item = item_of(run, lsn)
+        items.append(item)
+        lsn = item.next_lsn
+    if response.next_lsn > lsn and not holes:
+        raise _discontinuity(lsn, response.next_lsn)
+    return items
+
+
+def _discontinuity(asked: int, found: int) -> Discontinuity:
+    return Discontinuity(
+        f"an answer goes on at LSN {found}, and not at {asked}", asked=asked, found=found
     )
 
 

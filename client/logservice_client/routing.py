@@ -21,7 +21,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 import grpc.aio
-from logservice_wire.errors import LogServiceError, NotReady, Outcome, Reason, ShardDeleted
+from logservice_wire.errors import (
+    HandshakeFailed,
+    LogServiceError,
+    NotReady,
+    Outcome,
+    Reason,
+    ShardDeleted,
+)
 from logservice_wire.rpcs import GET_SHARD_INFO
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
@@ -70,6 +77,11 @@ class Router:
         self._routes: dict[int, Route] = {}
         self._failed_until_s: dict[str, float] = {}
         self._hakeeper = ""
+
+    @property
+    def endpoints(self) -> str:
+        """The addresses that the user named, separated by commas."""
+        return ",".join(sorted(self._endpoints))
 
     async def pick(self, shard: int, deadline: Deadline, *, near: bool = False) -> str:
         """A connected address for the shard, its leader if that is known and reachable; with `near`
@@ -178,7 +190,7 @@ class Router:
         async def connect(address: str) -> str:
             try:
                 await self._pool.connect(address)
-            except NotReady:
+            except (NotReady, HandshakeFailed):
                 self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
                 raise
             return address
@@ -230,7 +242,11 @@ class Router:
             limit = Deadline(min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
             await self.shard_info(shard, limit)
         except LogServiceError as error:
-            if error.reason in (Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED):
+            if error.reason in (
+                Reason.SHARD_NOT_FOUND,
+                Reason.SHARD_DELETED,
+                Reason.HANDSHAKE_FAILED,
+            ):
                 raise
             route.asked_at_s = asyncio.get_running_loop().time()
 
@@ -266,8 +282,9 @@ async def _race(
     """The first success of `attempt` over `candidates`, started one by one.
 
     The next starts after `CONNECT_STAGGER_S`, or at once when one has failed. Losers are cancelled.
-    Raises the last failure, or NotReady when `deadline` passes first. Attempts that end in the same
-    moment as the one that counts have failures that nobody asks for.
+    Raises the last failure, HandshakeFailed before others, or NotReady when `deadline` passes
+    first. Attempts that end in the same moment as the one that counts have failures that nobody
+    asks for.
     """
     waiting = list(candidates)
     running: set[asyncio.Task[ValueT]] = set()
@@ -280,7 +297,8 @@ async def _race(
                 running.add(task)
             remaining_s = deadline.remaining_s()
             if remaining_s <= 0:
-                raise NotReady("no store answered in time") from failure
+                why = failure.metadata.get("why", "")
+                raise NotReady("no store answered in time", why=why) from failure
             pause_s = min(CONNECT_STAGGER_S, remaining_s) if waiting else remaining_s
             done, running = await asyncio.wait(
                 running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
@@ -291,7 +309,8 @@ async def _race(
                     return task.result()
                 if not isinstance(error, LogServiceError):
                     raise error
-                failure = error
+                if not isinstance(failure, HandshakeFailed):
+                    failure = error
         raise failure
     finally:
         await _cancelled(running)

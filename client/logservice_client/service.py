@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
 from logservice_wire.errors import (
+    ClientClosed,
     DeadlineExceeded,
     HoldRefused,
     InvalidArgument,
@@ -45,6 +46,7 @@ from logservice_wire.errors import (
 from logservice_wire.rpcs import HEARTBEAT
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice_client.arguments import seconds
 from logservice_client.bounds import (
     SERVICE_FAREWELL_TIMEOUT_S,
     SERVICE_HEARTBEAT_S,
@@ -144,10 +146,12 @@ class Service:
         Raises HoldRefused{first_lsn} when records behind what was replayed are gone,
         ShardNotFound when there is no such log, DeadlineExceeded.
         """
+        allowed_s = seconds(timeout)
         try:
-            async with asyncio.timeout(timeout):
-                while (lsn := self._held(shard_id)) == 0:
-                    await self._answered.wait()
+            with self._caller.life.under_way():
+                async with asyncio.timeout(allowed_s):
+                    while (lsn := self._held(shard_id)) == 0:
+                        await self._answered.wait()
         except TimeoutError as error:
             raise DeadlineExceeded(f"shard {shard_id} is not held yet") from error
         return lsn
@@ -169,14 +173,14 @@ class Service:
 
         Raises PermissionDenied when the name is another identity's or a log may not be held,
         StaleEpoch when a newer process of this identity has taken the name over, TooLarge for what
-        it says of itself; every other failure is tried again.
+        it says of itself, ClientClosed; every other failure is tried again.
         """
         try:
             async with served(self.tn_shards):
                 while True:
                     try:
                         await self._beat()
-                    except (PermissionDenied, StaleEpoch, TooLarge):
+                    except (ClientClosed, PermissionDenied, StaleEpoch, TooLarge):
                         raise
                     except LogServiceError:
                         self.unheard += 1

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Final
 
-import grpc.aio
 from logservice_wire.block import encoded_size, peek_block
-from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, RECORD_BYTES_MAX
+from logservice_wire.bounds import RECORD_BYTES_MAX
 from logservice_wire.errors import (
     DeadlineExceeded,
-    InvalidArgument,
     LineageChanged,
     LogServiceError,
     NotReady,
     StaleTruncate,
-    TooLarge,
 )
 from logservice_wire.rpcs import (
     ACQUIRE_WRITER,
@@ -26,7 +22,6 @@ from logservice_wire.rpcs import (
     CLOSE_SHARD,
     CONNECT,
     FINISH_RESTORE,
-    FOLLOW,
     GET_SHARD_STATUS,
     LSN_AT_TIME,
     READ,
@@ -36,40 +31,25 @@ from logservice_wire.rpcs import (
     RESTORE_BLOCKS,
     SET_HOLD,
     TRUNCATE,
-    RequestT,
-    ResponseT,
-    Rpc,
 )
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.appender import Appender
+from logservice_client.arguments import message, seconds
 from logservice_client.batch import Batch
 from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.digesting import Progress, RangeDigest, digest_of
-from logservice_client.failure import error_of, may_repeat
+from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
-from logservice_client.lineage import KnownLineage, Lineage
-from logservice_client.pacing import Backoff, Deadline
-from logservice_client.read_result import (
-    Gap,
-    LsnAtTime,
-    ReadResult,
-    Records,
-    item_of,
-    result_of,
-)
+from logservice_client.pipeline import HandedOver
+from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
+from logservice_client.records import Record, checked_records, expected, too_large
 from logservice_client.redundancy import Redundancy
-
-Record = bytes | bytearray | memoryview
-
-NAMING: Final[frozenset[Rpc[Any, Any]]] = frozenset(
-    {READ, LSN_AT_TIME, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD}
-)
-"""Calls whose request names the lineage; appends do, too (`Appender`)."""
+from logservice_client.shard_calls import ShardCalls
 
 
-class Shard:
+class Shard(ShardCalls):
     """One log, as one client sees it. Get it from `LogClient.shard`; safe for many tasks.
 
     Every call takes `timeout` in seconds (default `TIMEOUT_DEFAULT_S`) and raises classes of
@@ -78,10 +58,7 @@ class Shard:
 
     def __init__(self, caller: Caller, shard_id: int) -> None:
         """See `LogClient.shard`."""
-        self.shard_id = shard_id
-        self.writer_epoch = 0
-        self._caller = caller
-        self._history = KnownLineage()
+        super().__init__(caller, shard_id)
         self._appender = Appender(caller, shard_id, self._history)
         self._loop = asyncio.get_running_loop()
 
@@ -89,22 +66,6 @@ class Shard:
     def redundancy(self) -> Redundancy:
         """How many voters stood behind the newest acked append, as the leader knew."""
         return self._appender.redundancy
-
-    @property
-    def lineage(self) -> Lineage | None:
-        """Which history of the log this handle has seen; None before the first answer."""
-        return self._history.lineage
-
-    def accept_lineage(self) -> Lineage | None:
-        """Go on after LineageChanged: the log was continued by force, as another history.
-
-        What was acked above the `fork_lsn` of the answer is lost, and those LSNs are given out once
-        more. So first forget what the program derived from them. The handle has no writer epoch
-        afterwards; the old one is fenced.
-        """
-        if self._history.changed is not None:
-            self.writer_epoch = 0
-        return self._history.accept()
 
     @property
     def append_time_us(self) -> int:
@@ -133,28 +94,47 @@ class Shard:
         with outcome UNKNOWN (UnknownOutcome, DeadlineExceeded, SessionExpired), or a cancellation,
         it may have been appended or may still be: read on from the last LSN you know to find out.
         """
+        self._caller.life.check()
         self._history.check()
+        allowed_s = seconds(timeout)
         queue = self._appender.queue
         if queue.crowded:
             await self._appender.wait_for_room()
-        deadline_s = self._loop.time() + (TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        deadline_s = self._loop.time() + allowed_s
         if isinstance(record, bytes) and expected_lsn is None:
             if len(record) > RECORD_BYTES_MAX:
-                raise _too_large(encoded_size(1, len(record)))
+                raise too_large(encoded_size(1, len(record)))
             future = queue.put_record(record, self.writer_epoch, deadline_s)
         else:
-            records = _checked(record)
-            size = sum(map(len, records))
-            if (
-                len(records) > BLOCK_RECORDS_MAX
-                or encoded_size(len(records), size) > BLOCK_BYTES_MAX
-                or max(map(len, records)) > RECORD_BYTES_MAX
-            ):
-                raise _too_large(encoded_size(len(records), size))
+            records, size = checked_records(record)
             future = queue.put_records(
-                records, size, self.writer_epoch, deadline_s, _expected(expected_lsn)
+                records, size, self.writer_epoch, deadline_s, expected(expected_lsn)
             )
         return await self._lsn(future, timeout)
+
+    def hand_over(self, waiting: Iterable[HandedOver]) -> None:
+        """Queue what threads have handed over, in this order (`pipeline`). Each future gets the LSN
+        or the error.
+        """
+        queue = self._appender.queue
+        for one in waiting:
+            try:
+                self._caller.life.check()
+                self._history.check()
+            except LogServiceError as error:
+                one.future.set_exception(error)
+                continue
+            queue.put_answered(
+                one.future, one.records, one.size, one.epoch, one.deadline_s, one.expected_lsn
+            )
+            batch = queue.last_batch()
+            batch.traceparent = batch.traceparent or one.traceparent
+        self._appender.started()
+
+    def traceparent(self) -> str:
+        """The W3C trace context of the caller, here and now; "" for none."""
+        found = self._caller.traceparent
+        return found() if found is not None else ""
 
     async def append_block(
         self,
@@ -167,21 +147,22 @@ class Shard:
 
         The leader checks the block's checksum. All else is as with `append`.
         """
+        self._caller.life.check()
         self._history.check()
+        allowed_s = seconds(timeout)
         count = peek_block(block)
         if self._appender.queue.crowded:
             await self._appender.wait_for_room()
-        deadline_s = self._loop.time() + (TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        deadline_s = self._loop.time() + allowed_s
         future = self._appender.queue.put_block(
-            bytes(block), count, self.writer_epoch, deadline_s, _expected(expected_lsn)
+            bytes(block), count, self.writer_epoch, deadline_s, expected(expected_lsn)
         )
         return await self._lsn(future, timeout)
 
     async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
         batch = self._appender.queue.last_batch()
-        traceparent = self._caller.traceparent
-        if traceparent is not None and not batch.traceparent:
-            batch.traceparent = traceparent()
+        if not batch.traceparent:
+            batch.traceparent = self.traceparent()
         self._appender.started()
         if timeout is None:
             try:
@@ -221,8 +202,8 @@ class Shard:
         BeyondTail{next_lsn} further on. `stale`: read what the replica has applied, without
         asking the others. Without it the read misses nothing that was acked before the call.
         """
-        request = log_pb2.ReadRequest(
-            shard_id=self.shard_id, lsn=lsn, max_bytes=max_bytes, stale=stale
+        request = message(
+            log_pb2.ReadRequest, shard_id=self.shard_id, lsn=lsn, max_bytes=max_bytes, stale=stale
         )
         response = await self._call(READ, request, timeout, stale=stale)
         return result_of(response, lsn)
@@ -237,6 +218,7 @@ class Shard:
         until_timestamp_us: int = 0,
         from_append_time_us: int = 0,
         until_append_time_us: int = 0,
+        on_tail: Callable[[int], None] | None = None,
         patience: float = TIMEOUT_DEFAULT_S,
     ) -> AsyncGenerator[Records | Gap]:
         """Read from `lsn` on and wait for more, for ever or until a condition holds.
@@ -248,56 +230,97 @@ class Shard:
         truncated record may have had that time, unless `lsn` excludes it. It stops at the end of a
         closed log in any case. When a replica is lost, reading goes on at another one; it raises
         when none can serve for `patience` seconds.
+
+        `on_tail` is called with the next LSN whenever everything before it was taken and the
+        replica had nothing more to give; the first time no earlier than the tail at the beginning.
         """
-        backoff = Backoff()
-        deadline = Deadline(patience)
+        answers = self.follow_answers(
+            lsn,
+            until_lsn=until_lsn,
+            until_tail=until_tail,
+            from_timestamp_us=from_timestamp_us,
+            until_timestamp_us=until_timestamp_us,
+            from_append_time_us=from_append_time_us,
+            until_append_time_us=until_append_time_us,
+            tell_tail=on_tail is not None,
+            patience=patience,
+        )
+        async with aclosing(answers):
+            async for answer in answers:
+                for item in answer.items:
+                    yield item
+                if answer.at_tail and on_tail is not None:
+                    on_tail(answer.next_lsn)
+
+    async def follow_answers(
+        self,
+        lsn: int,
+        *,
+        until_lsn: int | None = None,
+        until_tail: bool = False,
+        from_timestamp_us: int = 0,
+        until_timestamp_us: int = 0,
+        from_append_time_us: int = 0,
+        until_append_time_us: int = 0,
+        tell_tail: bool = False,
+        patience: float = TIMEOUT_DEFAULT_S,
+    ) -> AsyncGenerator[Answer]:
+        """`follow`, answer by answer. `tell_tail`: begin with an empty answer when `lsn` is behind
+        the tail already.
+        """
+        seconds(patience, "patience")
+        wanted = message(
+            log_pb2.FollowRequest,
+            shard_id=self.shard_id,
+            lsn=lsn,
+            until_lsn=until_lsn or 0,
+            from_timestamp_us=from_timestamp_us,
+            until_timestamp_us=until_timestamp_us,
+            from_append_time_us=from_append_time_us,
+            until_append_time_us=until_append_time_us,
+        )
+        tail_lsn = 0
+        if until_tail or tell_tail:
+            tail_lsn = (await self.status(timeout=patience)).position.applied_lsn
         if until_tail:
-            status = await self.status(timeout=patience)
-            tail = status.position.applied_lsn
-            until_lsn = tail if until_lsn is None else min(until_lsn, tail)
-        while until_lsn is None or lsn <= until_lsn:
-            self._history.check()
-            address = ""
-            try:
-                address = await self._caller.router.pick(self.shard_id, deadline, near=True)
-                request = log_pb2.FollowRequest(
-                    shard_id=self.shard_id,
-                    lsn=lsn,
-                    until_lsn=until_lsn or 0,
-                    from_timestamp_us=from_timestamp_us,
-                    until_timestamp_us=until_timestamp_us,
-                    lineage=self._history.named,
-                    from_append_time_us=from_append_time_us,
-                    until_append_time_us=until_append_time_us,
+            until_lsn = tail_lsn if until_lsn is None else min(until_lsn, tail_lsn)
+        if until_lsn is not None and until_lsn < lsn:
+            return
+        wanted.until_lsn = until_lsn or 0
+        if tell_tail and lsn > tail_lsn:
+            yield Answer([], lsn, at_tail=True)
+        following = Following(self._caller, self._history, wanted, patience)
+        async with aclosing(following.answers()) as answers:
+            async for answer in answers:
+                yield Answer(
+                    answer.items, answer.next_lsn, answer.at_tail and answer.next_lsn > tail_lsn
                 )
-                async with aclosing(self._responses(address, request)) as responses:
-                    async for response in responses:
-                        self._history.heard(response.position)
-                        self._history.check()
-                        for run in response.blocks:
-                            item = item_of(run, lsn)
-                            if until_lsn is not None:
-                                item = item.until(until_lsn + 1)
-                            lsn = item.next_lsn
-                            yield item
-                            if until_lsn is not None and lsn > until_lsn:
-                                return
-                        lsn = max(lsn, response.next_lsn)
-                        backoff.reset()
-                        deadline = Deadline(patience)
-                return
-            except LineageChanged as error:
-                self._history.refused(error)
-                raise
-            except LogServiceError as error:
-                if address:
-                    self._caller.router.learn_failure(self.shard_id, address, error)
-                pause_s = backoff.next_s(error)
-                if not may_repeat(error, mutating=False, idempotent=True) or (
-                    deadline.remaining_s() <= pause_s
-                ):
-                    raise
-            await asyncio.sleep(pause_s)
+
+    async def records(
+        self,
+        from_lsn: int,
+        *,
+        until_lsn: int | None = None,
+        until_tail: bool = False,
+        on_tail: Callable[[int], None] | None = None,
+        patience: float = TIMEOUT_DEFAULT_S,
+    ) -> AsyncGenerator[tuple[int, bytes]]:
+        """`follow`, record by record, each with its LSN; gaps are left out.
+
+        It is a comfort. A program that wants speed takes the blocks of `follow`.
+        """
+        items = self.follow(
+            from_lsn,
+            until_lsn=until_lsn,
+            until_tail=until_tail,
+            on_tail=on_tail,
+            patience=patience,
+        )
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, Records):
+                    for pair in enumerate(item.records(), item.first_lsn):
+                        yield pair
 
     async def digest(
         self,
@@ -318,7 +341,9 @@ class Shard:
         BeyondTail{next_lsn} when the log does not reach as far.
         """
         self._history.check()
-        request = log_pb2.DigestRequest(
+        seconds(patience, "patience")
+        request = message(
+            log_pb2.DigestRequest,
             shard_id=self.shard_id,
             from_lsn=from_lsn,
             to_lsn=to_lsn,
@@ -333,26 +358,17 @@ class Shard:
             self._history.refused(error)
             raise
 
-    async def _responses(
-        self, address: str, request: log_pb2.FollowRequest
-    ) -> AsyncGenerator[log_pb2.ReadResponse]:
-        call = self._caller.pool.follow(address, FOLLOW)(request, metadata=self._caller.metadata())
-        try:
-            async for response in call:
-                yield response
-        except grpc.aio.AioRpcError as failure:
-            raise error_of(failure, mutating=False) from failure
-        finally:
-            call.cancel()
-
     async def lsn_at_time(
         self, append_time_us: int, *, stale: bool = False, timeout: float | None = None
     ) -> LsnAtTime:
         """The first LSN appended at `append_time_us` or later, microseconds since 1970; the LSN
         behind the last record when there is none. `stale`: as in `read`.
         """
-        request = log_pb2.LsnAtTimeRequest(
-            shard_id=self.shard_id, append_time_us=append_time_us, stale=stale
+        request = message(
+            log_pb2.LsnAtTimeRequest,
+            shard_id=self.shard_id,
+            append_time_us=append_time_us,
+            stale=stale,
         )
         response = await self._call(LSN_AT_TIME, request, timeout, stale=stale)
         return LsnAtTime(response.lsn, response.truncated)
@@ -361,7 +377,7 @@ class Shard:
 
     async def connect(self, *, timeout: float | None = None) -> log_pb2.LogPosition:
         """Probe: write and read through the shard's state machine; return the log's position."""
-        request = log_pb2.ConnectRequest(shard_id=self.shard_id)
+        request = message(log_pb2.ConnectRequest, shard_id=self.shard_id)
         return (await self._call(CONNECT, request, timeout)).position
 
     async def truncate(self, lsn: int, *, timeout: float | None = None) -> int:
@@ -370,8 +386,8 @@ class Shard:
         The answer is below `lsn` when a hold asks for more. Raises StaleTruncate{current} when
         `lsn` is not above the current one.
         """
-        request = log_pb2.TruncateRequest(
-            shard_id=self.shard_id, lsn=lsn, writer_epoch=self.writer_epoch
+        request = message(
+            log_pb2.TruncateRequest, shard_id=self.shard_id, lsn=lsn, writer_epoch=self.writer_epoch
         )
         try:
             response = await self._call(TRUNCATE, request, timeout)
@@ -386,7 +402,7 @@ class Shard:
         self, *, stale: bool = False, timeout: float | None = None
     ) -> log_pb2.GetShardStatusResponse:
         """Positions, writer, holds, sessions."""
-        request = log_pb2.GetShardStatusRequest(shard_id=self.shard_id, stale=stale)
+        request = message(log_pb2.GetShardStatusRequest, shard_id=self.shard_id, stale=stale)
         return await self._call(GET_SHARD_STATUS, request, timeout, stale=stale)
 
     async def acquire_writer(
@@ -408,7 +424,8 @@ class Shard:
         itself: after Fenced another writer is at work, and whether to take over is the caller's
         decision.
         """
-        request = log_pb2.AcquireWriterRequest(
+        request = message(
+            log_pb2.AcquireWriterRequest,
             shard_id=self.shard_id,
             holder=holder,
             expected_epoch=expected_epoch,
@@ -427,8 +444,11 @@ class Shard:
         `epoch`: give up another epoch than this handle's. `override`: give up another identity's
         epoch, which needs the role admin over the shard.
         """
-        request = log_pb2.ReleaseWriterRequest(
-            shard_id=self.shard_id, epoch=epoch or self.writer_epoch, override=override
+        request = message(
+            log_pb2.ReleaseWriterRequest,
+            shard_id=self.shard_id,
+            epoch=epoch or self.writer_epoch,
+            override=override,
         )
         await self._call(RELEASE_WRITER, request, timeout)
         self.writer_epoch = 0
@@ -449,8 +469,13 @@ class Shard:
         truncated already, and PermissionDenied when the hold belongs to another identity, unless
         the caller has the role admin over the shard and sets `override`.
         """
-        request = log_pb2.SetHoldRequest(
-            shard_id=self.shard_id, name=name, lsn=lsn, override=override, ttl_s=ttl
+        request = message(
+            log_pb2.SetHoldRequest,
+            shard_id=self.shard_id,
+            name=name,
+            lsn=lsn,
+            override=override,
+            ttl_s=ttl,
         )
         await self._call(SET_HOLD, request, timeout)
 
@@ -459,7 +484,7 @@ class Shard:
 
         Raises HoldLost{first_lsn} when there is no such hold: it expired, or somebody released it.
         """
-        request = log_pb2.RenewHoldRequest(shard_id=self.shard_id, name=name)
+        request = message(log_pb2.RenewHoldRequest, shard_id=self.shard_id, name=name)
         return (await self._call(RENEW_HOLD, request, timeout)).lsn
 
     def hold(self, name: str, lsn: int, *, ttl: int = HOLD_TTL_S) -> HeldLog:
@@ -473,12 +498,14 @@ class Shard:
         self, name: str, *, override: bool = False, timeout: float | None = None
     ) -> None:
         """Drop a hold; one that does not exist is dropped already. `override`: as in `set_hold`."""
-        request = log_pb2.ReleaseHoldRequest(shard_id=self.shard_id, name=name, override=override)
+        request = message(
+            log_pb2.ReleaseHoldRequest, shard_id=self.shard_id, name=name, override=override
+        )
         await self._call(RELEASE_HOLD, request, timeout)
 
     async def allocate_timestamps(self, count: int = 1, *, timeout: float | None = None) -> range:
         """`count` timestamps that nobody else gets, above all given out before."""
-        request = log_pb2.AllocateTimestampsRequest(shard_id=self.shard_id, count=count)
+        request = message(log_pb2.AllocateTimestampsRequest, shard_id=self.shard_id, count=count)
         response = await self._call(ALLOCATE_TIMESTAMPS, request, timeout)
         return range(response.first, response.first + count)
 
@@ -488,7 +515,7 @@ class Shard:
         Later appends raise ShardClosed{end}. Reading, truncation and holds go on. To close a closed
         log changes nothing and names the same end. Needs the role admin over the shard.
         """
-        request = log_pb2.CloseShardRequest(shard_id=self.shard_id)
+        request = message(log_pb2.CloseShardRequest, shard_id=self.shard_id)
         return await self._call(CLOSE_SHARD, request, timeout)
 
     async def begin_restore(
@@ -531,7 +558,8 @@ class Shard:
         the caller answers for what lies below. `next_timestamp`: 0 for a log that gives out none
         any more.
         """
-        request = log_pb2.FinishRestoreRequest(
+        request = message(
+            log_pb2.FinishRestoreRequest,
             shard_id=self.shard_id,
             lineage=lineage,
             base_lsn=base_lsn,
@@ -542,59 +570,9 @@ class Shard:
         )
         return await self._call(FINISH_RESTORE, request, timeout)
 
-    async def _call(
-        self,
-        rpc: Rpc[RequestT, ResponseT],
-        request: RequestT,
-        timeout_s: float | None,
-        *,
-        stale: bool = False,
-    ) -> ResponseT:
-        """Call `rpc` in the lineage that this handle knows."""
-        history = self._history
-        history.check()
-        if rpc in NAMING:
-            request.lineage = history.named  # type: ignore[attr-defined]
-        try:
-            response = await self._caller.call(self.shard_id, rpc, request, timeout_s)
-        except LineageChanged as error:
-            history.refused(error)
-            raise
-        if not stale:
-            history.heard(response.position)  # type: ignore[attr-defined]
-        if not rpc.mutates:
-            history.check()
-        return response
+    def __repr__(self) -> str:
+        return f"<Shard {self.shard_id}, writer epoch {self.writer_epoch}>"
 
     async def close(self) -> None:
         """Stop appending; see `LogClient.close`."""
         await self._appender.close()
-
-
-def _checked(record: Record | Sequence[Record]) -> list[bytes]:
-    """The records to append, as bytes objects that nobody can change while they wait."""
-    if isinstance(record, bytes | bytearray | memoryview):
-        return [bytes(record)]
-    if isinstance(record, str):
-        raise InvalidArgument("a record is bytes, not str", field="record")
-    records = list(record)
-    if not records:
-        raise InvalidArgument("nothing to append", field="record")
-    for kind in set(map(type, records)):
-        if not issubclass(kind, bytes | bytearray | memoryview):
-            raise InvalidArgument(f"a record is bytes, not {kind.__name__}", field="record")
-    return [bytes(item) for item in records]
-
-
-def _expected(lsn: int | None) -> int:
-    if lsn is None:
-        return 0
-    if lsn < 1:
-        raise InvalidArgument("LSNs start at 1", field="expected_lsn")
-    return lsn
-
-
-def _too_large(size: int) -> TooLarge:
-    return TooLarge(
-        "more than one block can hold", name="block_bytes", value=size, limit=BLOCK_BYTES_MAX
-    )

@@ -3,7 +3,7 @@
 One thread of its own runs one event loop with a `LogClient` in it. Every call here hands a
 coroutine over and waits, so many threads that append at once share blocks exactly as tasks do. The
 methods are those of `Shard` and `HakeeperClient` (`_waiting`): what a call takes, does, returns and
-raises is said there. A client does not survive fork: make one per process.
+raises is said there. A client does not survive a fork: in a child every call raises ClientClosed.
 """
 
 from __future__ import annotations
@@ -12,21 +12,35 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import ClientClosed, LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice_client.arguments import seconds
 from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
+from logservice_client.environment import from_environment
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
 from logservice_client.lineage import Lineage
+from logservice_client.loop_thread import LoopThread
 from logservice_client.meter import Meter
+from logservice_client.pipeline import Pipeline
 from logservice_client.read_result import Gap, Records
+from logservice_client.records import Record, checked_records, expected
 from logservice_client.redundancy import Redundancy
 from logservice_client.service import Service
 from logservice_client.shard import Shard
@@ -42,10 +56,10 @@ class _Face(Generic[AsyncT]):
     """An object of the client's loop, for callers on any thread."""
 
     def __init__(self, client: SyncLogClient, face_of: AsyncT) -> None:
-        self._wait = client._wait
+        self._wait = client._loop.wait
         self._async = face_of
 
-    def _each(self, items: AsyncGenerator[ValueT]) -> Iterator[ValueT]:
+    def _each(self, items: AsyncGenerator[ValueT]) -> Generator[ValueT]:
         """The items, one call to the loop for each."""
 
         async def next_item() -> ValueT | None:
@@ -58,7 +72,11 @@ class _Face(Generic[AsyncT]):
             while (item := self._wait(next_item())) is not None:
                 yield item
         finally:
-            self._wait(close())
+            with contextlib.suppress(ClientClosed):
+                self._wait(close())
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._async!r}>"
 
 
 def _waiting(
@@ -95,17 +113,26 @@ class SyncLogClient:
         """Start the thread; no connection is made yet. `traceparent` is called on that thread, in
         the context of the one that calls; `meter` on that thread, too.
         """
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="logservice-client", daemon=True
-        )
-        self._thread.start()
+        self._loop = LoopThread()
         try:
-            self._client = self._wait(self._make(endpoints, tls, traceparent, zone, meter))
+            self._client = self._loop.wait(self._make(endpoints, tls, traceparent, zone, meter))
         except BaseException:
-            self._stop()
+            self._loop.close(_nothing)
             raise
+        self._pipelines: dict[int, Pipeline] = {}
         self.hakeeper = SyncHakeeperClient(self, self._client.hakeeper)
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        traceparent: Traceparent | None = None,
+        zone: str = "",
+        meter: Meter | None = None,
+    ) -> Self:
+        """See `LogClient.from_env`."""
+        endpoints, tls = from_environment()
+        return cls(endpoints, tls=tls, traceparent=traceparent, zone=zone, meter=meter)
 
     def shard(self, shard_id: int) -> SyncShard:
         """The handle of a log."""
@@ -113,11 +140,11 @@ class SyncLogClient:
         async def make() -> Shard:
             return self._client.shard(shard_id)
 
-        return SyncShard(self, self._wait(make()))
+        return SyncShard(self, self._loop.wait(make()))
 
     def log(self, name: str, *, timeout: float | None = None) -> SyncShard:
         """See `LogClient.log`."""
-        return SyncShard(self, self._wait(self._client.log(name, timeout=timeout)))
+        return SyncShard(self, self._loop.wait(self._client.log(name, timeout=timeout)))
 
     def replica_addresses(self, shard_id: int) -> tuple[str, ...]:
         """See `LogClient.replica_addresses`."""
@@ -128,11 +155,13 @@ class SyncLogClient:
         return self._client.near_addresses(shard_id)
 
     def close(self) -> None:
-        """Close connections and end the thread; calling it again does nothing."""
-        if self._thread.is_alive():
-            self.hakeeper.close()
-            self._wait(self._client.close())
-            self._stop()
+        """Close connections and end the thread. Whatever is under way, on other threads and as
+        futures, ends with ClientClosed. Calling it again does nothing, and so does a forked child.
+        """
+        if not self._loop.life.closed:
+            with contextlib.suppress(ClientClosed):
+                self.hakeeper.close()
+        self._loop.close(self._client.close)
 
     def __enter__(self) -> Self:
         return self
@@ -155,19 +184,20 @@ class SyncLogClient:
     ) -> LogClient:
         return LogClient(endpoints, tls=tls, traceparent=traceparent, zone=zone, meter=meter)
 
-    def _wait(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+    def _pipeline(self, shard: Shard) -> Pipeline:
+        """That of a log: all its handles share one, so that there is one order."""
+        found = self._pipelines.get(shard.shard_id)
+        if found is None:
+            made = Pipeline(self._loop, shard.hand_over)
+            found = self._pipelines.setdefault(shard.shard_id, made)
+        return found
 
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+    def __repr__(self) -> str:
+        return f"<Sync {self._client!r}>"
+
+
+async def _nothing() -> None:
+    pass
 
 
 class SyncShard(_Face[Shard]):
@@ -177,6 +207,7 @@ class SyncShard(_Face[Shard]):
         """See `SyncLogClient.shard`."""
         super().__init__(client, face_of)
         self._client = client
+        self._pipeline = client._pipeline(face_of)
 
     @property
     def shard_id(self) -> int:
@@ -231,6 +262,37 @@ class SyncShard(_Face[Shard]):
         """See `Shard.hold`: ``with log.hold("nightly-backup", lsn) as held: ...``"""
         return SyncHeldLog(self._client, self._async.hold(name, lsn, ttl=ttl))
 
+    def append_async(
+        self,
+        record: Record | Sequence[Record],
+        *,
+        expected_lsn: int | None = None,
+        timeout: float | None = None,
+    ) -> Future[int]:
+        """`append` without the wait: returns at once, and the future gets the (first) LSN or the
+        error. Appends of all threads get LSNs in the order of these calls.
+
+        Arguments are judged here, and ClientClosed is raised here when the client is closed. At
+        most PIPELINED_RECORDS_MAX records or PIPELINED_BYTES_MAX bytes of a log are without a
+        result; the call waits for room, and raises Busy (not applied) when there is none within
+        `timeout`, which counts for the append, too. The future cannot be cancelled.
+
+        A failure is that of one append. Those behind it go on, and may succeed: so a program whose
+        records build on each other stops at the first failure, or says `expected_lsn`
+        (docs/client.md). Callbacks of the future run on the client's own thread: they return soon,
+        and make no call that waits.
+        """
+        self._client._loop.life.check()
+        records, size = checked_records(record)
+        return self._pipeline.append(
+            records,
+            size,
+            epoch=self._async.writer_epoch,
+            timeout_s=seconds(timeout),
+            expected_lsn=expected(expected_lsn),
+            traceparent=self._async.traceparent(),
+        )
+
     def follow(
         self,
         lsn: int,
@@ -241,10 +303,11 @@ class SyncShard(_Face[Shard]):
         until_timestamp_us: int = 0,
         from_append_time_us: int = 0,
         until_append_time_us: int = 0,
+        on_tail: Callable[[int], None] | None = None,
         patience: float = TIMEOUT_DEFAULT_S,
     ) -> Iterator[Records | Gap]:
-        """See `Shard.follow`."""
-        items = self._async.follow(
+        """See `Shard.follow`. `on_tail` is called on the thread that iterates."""
+        answers = self._async.follow_answers(
             lsn,
             until_lsn=until_lsn,
             until_tail=until_tail,
@@ -252,10 +315,36 @@ class SyncShard(_Face[Shard]):
             until_timestamp_us=until_timestamp_us,
             from_append_time_us=from_append_time_us,
             until_append_time_us=until_append_time_us,
+            tell_tail=on_tail is not None,
             patience=patience,
         )
+        # One hand-over between the threads brings a whole answer.
+        with contextlib.closing(self._each(answers)) as each:
+            for answer in each:
+                yield from answer.items
+                if answer.at_tail and on_tail is not None:
+                    on_tail(answer.next_lsn)
 
-        return self._each(items)
+    def records(
+        self,
+        from_lsn: int,
+        *,
+        until_lsn: int | None = None,
+        until_tail: bool = False,
+        on_tail: Callable[[int], None] | None = None,
+        patience: float = TIMEOUT_DEFAULT_S,
+    ) -> Iterator[tuple[int, bytes]]:
+        """See `Shard.records`: ``for lsn, record in log.records(1, until_tail=True): ...``"""
+        items = self.follow(
+            from_lsn,
+            until_lsn=until_lsn,
+            until_tail=until_tail,
+            on_tail=on_tail,
+            patience=patience,
+        )
+        for item in items:
+            if isinstance(item, Records):
+                yield from enumerate(item.records(), item.first_lsn)
 
 
 class SyncHeldLog(_Face[HeldLog]):

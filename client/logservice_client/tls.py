@@ -56,6 +56,9 @@ class TlsFiles:
         self._seen = self._signature()
         self._tls = self._read()
 
+    def __repr__(self) -> str:
+        return f"<TlsFiles {', '.join(name for name in self._names if name)}>"
+
     def current(self) -> Tls:
         """The newest usable set; an equal one as long as the files are the same."""
         signature = self._signature()
@@ -104,23 +107,28 @@ def _content(name: str) -> bytes | None:
 
 
 def _check_pair(certificate: bytes, key: bytes, name: str) -> None:
-    """OpenSSL compares the two. It takes files only, so they go into an anonymous one where the
-    system has such files.
+    """OpenSSL compares the two.
 
-    Elsewhere the handshake finds a mismatch, and the next look at the files mends it.
+    Where it cannot, the handshake finds a mismatch, and the next look at the files mends it.
+    """
+    try:
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
+    except (ssl.SSLError, ValueError):
+        raise InvalidArgument(
+            f"{name} is no certificate, or not that of the key", field="tls"
+        ) from None
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Have `context` show the certificate. It takes files only, so the two go into an anonymous one
+    where the system has such files; elsewhere it shows none. Raises ssl.SSLError, ValueError.
     """
     if not hasattr(os, "memfd_create"):
         return
     descriptor = os.memfd_create("tls")
     try:
         os.write(descriptor, key + b"\n" + certificate)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
-            f"/proc/self/fd/{descriptor}", password=_no_password
-        )
-    except (ssl.SSLError, ValueError):
-        raise InvalidArgument(
-            f"{name} is no certificate, or not that of the key", field="tls"
-        ) from None
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_password)
     finally:
         os.close(descriptor)
 

@@ -18,6 +18,7 @@ from logservice_wire.errors import LogServiceError, NotReady
 from logservice_wire.rpcs import WATCH_EVENTS
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice_client.arguments import message, seconds
 from logservice_client.bounds import TIMEOUT_DEFAULT_S, WATCH_SILENCE_S
 from logservice_client.caller import Caller
 from logservice_client.failure import error_of, may_repeat
@@ -34,12 +35,13 @@ async def watch_events(
 ) -> AsyncGenerator[hakeeper_pb2.WatchEventsResponse]:
     """What the stores say, one message after the other. See `HakeeperClient.watch_events`."""
     backoff = Backoff()
-    deadline = Deadline(patience)
-    request = hakeeper_pb2.WatchEventsRequest(after=after, kinds=kinds, shard=shard_id)
+    deadline = Deadline(seconds(patience, "patience"))
+    request = message(hakeeper_pb2.WatchEventsRequest, after=after, kinds=kinds, shard=shard_id)
     while True:
         address = ""
         try:
-            address = await caller.router.pick_any(deadline)
+            with caller.life.under_way():
+                address = await caller.router.pick_any(deadline)
             async with aclosing(_responses(caller, address, request)) as responses:
                 async for response in responses:
                     request.after = response.revision
@@ -55,7 +57,8 @@ async def watch_events(
                 deadline.remaining_s() <= pause_s
             ):
                 raise
-        await asyncio.sleep(pause_s)
+        with caller.life.under_way():
+            await asyncio.sleep(pause_s)
 
 
 async def _responses(
@@ -65,8 +68,9 @@ async def _responses(
     try:
         while True:
             try:
-                async with asyncio.timeout(WATCH_SILENCE_S):
-                    response = await call.read()
+                with caller.life.under_way():
+                    async with asyncio.timeout(WATCH_SILENCE_S):
+                        response = await call.read()
             except TimeoutError:
                 raise NotReady(f"{address} says nothing any more") from None
             if response is EOF:

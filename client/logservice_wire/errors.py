@@ -63,6 +63,9 @@ class Reason(enum.Enum):
     VERB_REFUSED = "VERB_REFUSED"
     EVENTS_COMPACTED = "EVENTS_COMPACTED"
     LINEAGE_CHANGED = "LINEAGE_CHANGED"
+    CLIENT_CLOSED = "CLIENT_CLOSED"
+    HANDSHAKE_FAILED = "HANDSHAKE_FAILED"
+    DISCONTINUITY = "DISCONTINUITY"
 
 
 class LogServiceError(Exception):
@@ -144,6 +147,11 @@ class ShardClosed(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def end_lsn(self) -> int:
+        """The LSN behind the last record."""
+        return self.number("end")
+
 
 class ShardDeleted(LogServiceError):
     """The log was deleted, and its id never names another one; metadata: shard."""
@@ -194,6 +202,16 @@ class Fenced(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is in force."""
+        return self.number("epoch")
+
+    @property
+    def holder(self) -> str:
+        """Who has it."""
+        return self.metadata.get("holder", "")
+
 
 class Truncated(LogServiceError):
     """The LSN is at or below the truncation LSN; metadata: first_lsn."""
@@ -202,6 +220,11 @@ class Truncated(LogServiceError):
     status = "OUT_OF_RANGE"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+
+    @property
+    def first_lsn(self) -> int:
+        """The oldest readable LSN."""
+        return self.number("first_lsn")
 
 
 class BeyondTail(LogServiceError):
@@ -212,6 +235,11 @@ class BeyondTail(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def next_lsn(self) -> int:
+        """The LSN that comes next."""
+        return self.number("next_lsn")
+
 
 class StaleTruncate(LogServiceError):
     """The LSN is not above the current truncation LSN; metadata: current."""
@@ -221,6 +249,11 @@ class StaleTruncate(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def current(self) -> int:
+        """The truncation LSN."""
+        return self.number("current")
+
 
 class HoldRefused(LogServiceError):
     """The hold asks for records at or below the truncation LSN; metadata: first_lsn."""
@@ -229,6 +262,11 @@ class HoldRefused(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+
+    @property
+    def first_lsn(self) -> int:
+        """The oldest readable LSN."""
+        return self.number("first_lsn")
 
 
 class HoldLost(LogServiceError):
@@ -241,6 +279,11 @@ class HoldLost(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def first_lsn(self) -> int:
+        """The oldest readable LSN; 0 when it is not known."""
+        return self.number("first_lsn")
+
 
 class WrongExpectedLsn(LogServiceError):
     """The append would not get the LSN that it expects; metadata: next."""
@@ -249,6 +292,11 @@ class WrongExpectedLsn(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN that the next append gets."""
+        return self.number("next")
 
 
 class SequenceGap(LogServiceError):
@@ -270,6 +318,11 @@ class SequenceReused(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def lsn(self) -> int:
+        """Of the other block."""
+        return self.number("lsn")
+
 
 class SessionExpired(LogServiceError):
     """The caller has no session with this id and nonce, or the sequence is older than the session's
@@ -290,6 +343,16 @@ class StaleEpoch(LogServiceError):
     retryable = False
     outcome = Outcome.NOT_APPLIED
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is in force."""
+        return self.number("epoch")
+
+    @property
+    def holder(self) -> str:
+        """Who has it."""
+        return self.metadata.get("holder", "")
+
 
 class Busy(LogServiceError):
     """A bounded queue is full; metadata: retry_after_ms."""
@@ -298,6 +361,11 @@ class Busy(LogServiceError):
     status = "RESOURCE_EXHAUSTED"
     retryable = True
     outcome = Outcome.NOT_APPLIED
+
+    @property
+    def retry_after_ms(self) -> int:
+        """How long to wait at least; 0 when nothing is said."""
+        return self.number("retry_after_ms")
 
 
 class DiskFull(LogServiceError):
@@ -318,6 +386,16 @@ class TooLarge(LogServiceError):
     status = "INVALID_ARGUMENT"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+
+    @property
+    def limit(self) -> int:
+        """The limit that was exceeded."""
+        return self.number("limit")
+
+    @property
+    def value(self) -> int:
+        """What was asked for."""
+        return self.number("value")
 
 
 class CorruptBlock(LogServiceError):
@@ -430,6 +508,66 @@ class LineageChanged(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+
+    @property
+    def lineage_number(self) -> int:
+        """How often the log was continued by force."""
+        return self.number("number")
+
+    @property
+    def fork_lsn(self) -> int:
+        """The last LSN that the new history has from the old one."""
+        return self.number("fork_lsn")
+
+
+class ClientClosed(LogServiceError):
+    """The client was closed, or belongs to another process (a fork). No store says it: the client
+    does, of its own calls. A call that was under way then raises the subclass ClosedUnderWay, whose
+    outcome is unknown; metadata: why.
+    """
+
+    reason = Reason.CLIENT_CLOSED
+    status = "CANCELLED"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class ClosedUnderWay(ClientClosed):
+    """The client was closed while the call was under way, so it may have taken effect."""
+
+    outcome = Outcome.UNKNOWN
+
+
+class HandshakeFailed(LogServiceError):
+    """TLS with the store is impossible as the client is set up. No store says it: the client does,
+    before it was ever connected; metadata: address, why.
+    """
+
+    reason = Reason.HANDSHAKE_FAILED
+    status = "UNAVAILABLE"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class Discontinuity(LogServiceError):
+    """An answer does not go on where it was asked to, so LSNs would be left out or come twice. No
+    store says it: the client checks what it is given; metadata: asked, found.
+    """
+
+    reason = Reason.DISCONTINUITY
+    status = "INTERNAL"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+    @property
+    def asked(self) -> int:
+        """The LSN that the answer should go on at."""
+        return self.number("asked")
+
+    @property
+    def found(self) -> int:
+        """The LSN that it goes on at."""
+        return self.number("found")
 
 
 _BY_REASON: dict[Reason, type[LogServiceError]] = {

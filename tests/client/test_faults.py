@@ -13,6 +13,8 @@ from logservice_client.bounds import HALTED_REPLICAS_MAX
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
     Busy,
+    ClientClosed,
+    ClosedUnderWay,
     DeadlineExceeded,
     DiskFull,
     Fenced,
@@ -393,8 +395,8 @@ async def test_closing_tells_what_is_known(cluster: FakeCluster) -> None:
     await asyncio.sleep(0)
     await client.close()
     outcomes = await asyncio.gather(sent, second, third, return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [UnknownOutcome, UnknownOutcome, NotReady]
-    with pytest.raises(NotReady):
+    assert [type(outcome) for outcome in outcomes] == [ClosedUnderWay] * 2 + [ClientClosed]
+    with pytest.raises(ClientClosed):
         await shard.append(b"late")
 
 

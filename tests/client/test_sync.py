@@ -109,7 +109,7 @@ def test_a_service_runs_until_it_or_the_client_is_closed(cluster: FakeCluster) -
         beats = len(cluster.beats)
         cluster.taken.add("cn-1")
         other = client.hakeeper.service("cn-1", "cn", handler)
-        wait([asyncio.run_coroutine_threadsafe(asyncio.wait([other._running]), client._loop)])
+        wait([asyncio.run_coroutine_threadsafe(asyncio.wait([other._running]), client._loop.loop)])
         with pytest.raises(PermissionDenied):
             other.close()
         assert len(cluster.beats) == beats

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_client import LogClient, Tls
-from logservice_client.hakeeper import late_stores
+from logservice_client.access_calls import late_stores
 from logservice_wire.errors import (
     DeadlineExceeded,
     NotReady,

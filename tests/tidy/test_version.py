@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 
+from logservice_client import __version__
+
 from tests.tidy.source_tree import ROOT
 
 
 def versions() -> set[str]:
     files = [ROOT / "pyproject.toml", ROOT / "client/pyproject.toml"]
-    return {tomllib.loads(file.read_text())["project"]["version"] for file in files}
+    return {tomllib.loads(file.read_text())["project"]["version"] for file in files} | {__version__}
 
 
 def test_the_version_is_the_newest_release_or_on_the_way_to_the_next() -> None:

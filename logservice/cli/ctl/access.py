@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 from logservice_client import LogClient
-from logservice_client.hakeeper import late_stores
+from logservice_client.access_calls import late_stores
 from logservice_wire.roles import Role
 from logservice_wire.v1 import hakeeper_pb2
 
