@@ -7,8 +7,9 @@ from logservice_client import SyncLogClient
 from logservice_client.read_result import result_of
 from logservice_wire.errors import LineageChanged, LogServiceError, ShardNotFound
 from pyspark_logservice.fetch import RangeFetcher
+from pyspark_logservice.loss import DataLossError
 from pyspark_logservice.options import ReadOptions, parse_options
-from pyspark_logservice.plan import DataLossError, LsnRange, plan
+from pyspark_logservice.plan import LsnRange, plan
 
 from tests.client.fake_server import FakeCluster
 

@@ -1,0 +1,46 @@
+"""A streaming query in a process of its own, so that a test can kill its driver.
+
+    python -m tests.spark.stream_job ENDPOINTS SHARDS DIRECTORY RECORDS TRIGGER
+
+writes what it reads to Parquet in DIRECTORY/rows, with its checkpoint in DIRECTORY/checkpoint and
+RECORDS in a micro-batch. TRIGGER: `available-now`, or `always`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    endpoints, shards, directory, records, trigger = sys.argv[1:]
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "600m")
+        .getOrCreate()
+    )
+    rows = (
+        spark.readStream.format("logservice")
+        .option("logservice.endpoints", endpoints)
+        .option("shards", shards)
+        .option("maxRecordsPerTrigger", records)
+        .load()
+    )
+    query = (
+        rows.writeStream.format("parquet")
+        .option("path", f"{directory}/rows")
+        .option("checkpointLocation", f"{directory}/checkpoint")
+        .trigger(**({"availableNow": True} if trigger == "available-now" else {}))
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
