@@ -78,9 +78,9 @@ class Logs:
             found.update(_ids(info for info in listed if _matches(info.name, pattern)))
         return tuple(sorted(found))
 
-    def standings(self, shards: Iterable[int], timeout_s: float = 0.0) -> dict[int, Standing]:
+    def standings(self, shards: Iterable[int]) -> dict[int, Standing]:
         """Where they stand now. Raises what a log's store said, ShardDeleted for example."""
-        wait_s = timeout_s or self._timeout_s
+        wait_s = self._timeout_s
         found = self.each(lambda shard: standing(self.client.shard(shard), wait_s), shards)
         return {one.shard: one for one in found}
 

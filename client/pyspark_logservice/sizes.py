@@ -74,18 +74,19 @@ def sampler(log: SyncShard, timeout_s: float) -> Sample:
 
 def outline(sample: Sample, start: int, end: int, enough: float) -> Outline:
     """The range ``start <= lsn < end`` in equal parts, with a sample in the middle of each; with
-    one sample only, when that says that the whole of it has far less than `enough` bytes.
+    those at its two ends only, when by both of them it has far less than `enough` bytes.
     """
-    density, behind = _density(sample, start)
-    whole = density * (end - start)
-    if behind >= end or whole < enough / 2:
-        return Outline((start, end), (0.0, whole))
+    first, behind = _density(sample, start)
+    if behind >= end:
+        return Outline((start, end), (0.0, first * (end - start)))
+    last, _ = _density(sample, end - 1)
+    if max(first, last) * (end - start) < enough / 2:
+        return Outline((start, end), (0.0, (first + last) / 2 * (end - start)))
     count = min(SAMPLES, end - start)
     lsns = [start + (end - start) * number // count for number in range(count + 1)]
     bytes_to = [0.0]
     for number in range(count):
-        if number:
-            density, _ = _density(sample, (lsns[number] + lsns[number + 1]) // 2)
+        density, _ = _density(sample, (lsns[number] + lsns[number + 1]) // 2)
         bytes_to.append(bytes_to[-1] + density * (lsns[number + 1] - lsns[number]))
     return Outline(lsns, bytes_to)
 

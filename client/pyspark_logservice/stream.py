@@ -32,7 +32,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from logservice_wire.errors import (
-    LogServiceError,
     ShardDeleted,
     ShardNotFound,
     ShardRestoring,
@@ -65,9 +64,6 @@ DISCOVERY_S: Final = 5.0
 IDLE_S: Final = 0.1
 """From an answer that brought nothing to the next question: less than a micro-batch costs Spark."""
 
-REPORT_TIMEOUT_S: Final = 5.0
-"""A report of the lag is left out rather than waited for."""
-
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in a process of its own beside the driver, but for `read`, which runs in tasks."""
@@ -80,6 +76,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._meant: tuple[int, ...] = ()
         self._look_at_s = 0.0
         self._ask_at_s = 0.0
+        self._newest: Mapping[int, Standing] | None = None
         self._target: Mapping[int, int] | None = None
         """Of a query with the trigger availableNow: where it ends."""
 
@@ -110,7 +107,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start` itself when there is nothing new."""
         time.sleep(max(0.0, self._ask_at_s - time.monotonic()))
         begun = StreamOffset.of_json(start)
-        standings = self._standings(fresh=False)
+        standings = self._newest = self._standings(fresh=False)
         backlogs, lineages = {}, {}
         for shard in begun.lsns:
             if self._is_meant(shard, begun.lsns[shard]):
@@ -133,15 +130,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {shard: found.next_lsn for shard, found in standings.items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the logs end, for whoever watches the query's lag."""
-        try:
-            shards = self._shards(fresh=False)
-            standings = self._logs().standings(shards, REPORT_TIMEOUT_S)
-        except LogServiceError:
+        """Where the logs end, for whoever watches the query's lag. Spark asks after `latestOffset`,
+        which was just told.
+        """
+        if self._newest is None:
             return None
         return StreamOffset(
-            {shard: found.next_lsn for shard, found in standings.items()},
-            {shard: found.lineage for shard, found in standings.items()},
+            {shard: found.next_lsn for shard, found in self._newest.items()},
+            {shard: found.lineage for shard, found in self._newest.items()},
         ).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

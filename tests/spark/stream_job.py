@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
+
+AVAILABLE: Final[dict[str, Any]] = {"availableNow": True}
+ALWAYS: Final[dict[str, Any]] = {"processingTime": "0 seconds"}
 
 
 def main() -> None:
@@ -35,7 +39,7 @@ def main() -> None:
         rows.writeStream.format("parquet")
         .option("path", f"{directory}/rows")
         .option("checkpointLocation", f"{directory}/checkpoint")
-        .trigger(**({"availableNow": True} if trigger == "available-now" else {}))
+        .trigger(**(AVAILABLE if trigger == "available-now" else ALWAYS))
         .start()
     )
     query.awaitTermination()

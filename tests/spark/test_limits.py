@@ -51,7 +51,7 @@ def test_the_size_of_records_of_one_length_is_exact() -> None:
     assert (found.lsn_at(0), found.lsn_at(found.total)) == (1, 1001)
 
 
-def test_a_small_range_takes_one_sample() -> None:
+def test_a_small_range_takes_two_samples() -> None:
     asked = []
 
     def sample(lsn: int) -> tuple[float, int]:
@@ -59,7 +59,7 @@ def test_a_small_range_takes_one_sample() -> None:
         return 400.0, lsn + 4
 
     assert outline(sample, 1, 1001, 1_000_000).total == pytest.approx(100_000)
-    assert asked == [1]
+    assert asked == [1, 1000]
 
 
 def test_sizes_that_change_are_followed() -> None:

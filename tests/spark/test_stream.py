@@ -341,14 +341,12 @@ def test_one_task_per_range_and_ranges_by_size(cluster: FakeCluster, queries: An
     assert len(wide.reader.partitions({"1": 1}, {"1": 101})) == 7
 
 
-def test_a_report_is_left_out_rather_than_waited_for(
-    cluster: FakeCluster, queries: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "REPORT_TIMEOUT_S", 0.2)
-    query = queries().begin()
-    for store in cluster.stores:
-        store.ready = False
+def test_the_report_of_where_the_logs_end(cluster: FakeCluster, queries: Any) -> None:
+    fill(cluster, 20)
+    query = queries(maxRecordsPerTrigger="5").begin()
     assert query.reader.reportLatestOffset() is None
+    query.batch()
+    assert (query.offset, query.reader.reportLatestOffset()) == ({"1": 6}, {"1": 21})
 
 
 def test_a_reader_pickles_before_it_is_used(cluster: FakeCluster, queries: Any) -> None:
