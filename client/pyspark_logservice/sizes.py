@@ -18,7 +18,7 @@ from typing import Final
 
 from logservice_client.read_result import Records
 from logservice_client.sync import SyncShard
-from logservice_wire.errors import Truncated
+from logservice_wire.errors import BeyondTail, Truncated
 
 SAMPLE_BYTES: Final = 64 * 1024
 """Bytes of one sample: a few blocks of a database's commits, and cheap to send. One block always
@@ -63,6 +63,9 @@ def sampler(log: SyncShard, timeout_s: float) -> Sample:
         except Truncated as error:
             # Whoever reads finds that out, too; what is gone has no bytes.
             return 0.0, max(lsn + 1, error.number("first_lsn"))
+        except BeyondTail:
+            # Another history, shorter than what was planned: that is for the tasks to say.
+            return 0.0, lsn + 1
         size = 0.0
         for item in result.items:
             if isinstance(item, Records):

@@ -270,6 +270,8 @@ def test_a_checkpoint_remembers_the_history_that_it_was_made_for(
     query = queries().begin()
     query.batch(ReadMaxRows(10))
     cluster.logs[1].fork(b"1" * 16, 20)
+    with pytest.raises(LineageChanged):
+        queries().rows({"1": 11}, {"1": 31})  # planned before, and longer than the log is now
     fill(cluster, 30)
     with pytest.raises(LineageChanged, match="up to LSN 20 is in the new one"):
         query.batch()
