@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from tests.spark.patience import to_the_end
+
 AVAILABLE: Final[dict[str, Any]] = {"availableNow": True}
 ALWAYS: Final[dict[str, Any]] = {"processingTime": "0 seconds"}
 
@@ -35,14 +37,13 @@ def main() -> None:
         .option("maxRecordsPerTrigger", records)
         .load()
     )
-    query = (
+    writer = (
         rows.writeStream.format("parquet")
         .option("path", f"{directory}/rows")
         .option("checkpointLocation", f"{directory}/checkpoint")
         .trigger(**(AVAILABLE if trigger == "available-now" else ALWAYS))
-        .start()
     )
-    query.awaitTermination()
+    to_the_end(writer.start)
     spark.stop()
 
 

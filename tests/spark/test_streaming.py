@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from tests.client.fake_log import FakeLog
 from tests.client.fake_server import FakeCluster
+from tests.spark.patience import to_the_end
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -51,8 +53,7 @@ class Sink:
 
     def run(self, frame: DataFrame, **trigger: Any) -> int:
         """Until it ends; how many micro-batches it had."""
-        query = self.start(frame, **(trigger or {"availableNow": True}))
-        query.awaitTermination()
+        query = to_the_end(lambda: self.start(frame, **(trigger or {"availableNow": True})))
         return sum(1 for one in query.recentProgress if one.numInputRows)
 
     def lsns(self) -> list[tuple[int, int]]:
@@ -125,18 +126,23 @@ def test_a_query_that_runs_on(spark: SparkSession, cluster: FakeCluster, tmp_pat
     listener = Lag()
     spark.streams.addListener(listener)
     frame = stream(spark, cluster, shards="*", maxRecordsPerTrigger="40")
-    query = (
-        frame.writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c"))
+    running: list[Any] = []
+
+    def start() -> Any:
+        running.append(writer.start())
+        return running[-1]
+
+    thread = threading.Thread(target=to_the_end, args=[start])
+    thread.start()
     try:
-        wait_until(lambda: sum(map(len, seen.values())) == 100, 60)
+        wait_until(lambda: sum(map(len, seen.values())) == 100)
         fill_shard_two(cluster)
-        wait_until(lambda: sum(map(len, seen.values())) == 140, 60)
-        wait_until(lambda: listener.lag == {"1": 0, "2": 0}, 60)
+        wait_until(lambda: sum(map(len, seen.values())) == 140)
+        wait_until(lambda: listener.lag == {"1": 0, "2": 0})
     finally:
-        query.stop()
+        running[-1].stop()
+        thread.join()
         spark.streams.removeListener(listener)
     assert max(map(len, seen.values())) <= 40
     lsns = sorted(lsn for some in seen.values() for lsn in some)
