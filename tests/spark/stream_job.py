@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from tests.spark.patience import to_the_end
+from tests.spark.patience import quick_python, to_the_end
 
 AVAILABLE: Final[dict[str, Any]] = {"availableNow": True}
 ALWAYS: Final[dict[str, Any]] = {"processingTime": "0 seconds"}
@@ -22,7 +23,7 @@ ALWAYS: Final[dict[str, Any]] = {"processingTime": "0 seconds"}
 
 def main() -> None:
     endpoints, shards, directory, records, trigger = sys.argv[1:]
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = quick_python(Path(directory))
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = (
         SparkSession.builder.master("local[1]")
