@@ -156,9 +156,9 @@ def test_killed_drivers_and_stores_lose_nothing_and_double_nothing(
             cluster.start(store_id)
             in_the_middle += driver.kill_in_the_middle()
     finally:
-        writer.stop()
         if driver is not None:
             driver.kill()
+        writer.stop()
     assert in_the_middle, "no driver was killed in the middle of a micro-batch"
     last = Driver(cluster, directory, "available-now")
     try:
