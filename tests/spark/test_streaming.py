@@ -136,10 +136,10 @@ def test_a_query_that_runs_on(spark: SparkSession, cluster: FakeCluster, tmp_pat
     thread = threading.Thread(target=to_the_end, args=[start])
     thread.start()
     try:
-        wait_until(lambda: sum(map(len, seen.values())) == 100)
+        wait_until(lambda: sum(map(len, seen.values())) == 100, 400)
         fill_shard_two(cluster)
-        wait_until(lambda: sum(map(len, seen.values())) == 140)
-        wait_until(lambda: listener.lag == {"1": 0, "2": 0})
+        wait_until(lambda: sum(map(len, seen.values())) == 140, 400)
+        wait_until(lambda: listener.lag == {"1": 0, "2": 0}, 400)
     finally:
         running[-1].stop()
         thread.join()
