@@ -1,17 +1,21 @@
-"""Streaming queries inside a real Spark: triggers, restarts, what the user is told."""
+"""Streaming queries inside a real Spark: triggers, restarts, what the user is told, the lag."""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from logservice_client import SyncLogClient
+from pyspark.sql.streaming import StreamingQueryListener
 
 from tests.client.fake_log import FakeLog
 from tests.client.fake_server import FakeCluster
 from tests.spark.patience import to_the_end
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +92,61 @@ def test_a_query_goes_on_where_its_checkpoint_is(
 def fill_shard_two(cluster: FakeCluster) -> None:
     cluster.logs[2] = FakeLog(2)
     fill(cluster, 40, 2)
+
+
+class Lag(StreamingQueryListener):
+    """As docs/spark.md has it: LSNs that the query has still to read, by shard."""
+
+    def __init__(self) -> None:
+        self.lag: dict[str, int] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        for source in event.progress.sources:
+            newest, read = json.loads(source.latestOffset), json.loads(source.endOffset)
+            self.lag = {s: newest[s] - read.get(s, 0) for s in newest if s != "lineages"}
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def test_a_query_that_runs_on(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
+    """With foreachBatch, a log that joins, and the lag."""
+    fill(cluster, 100)
+    seen: dict[int, list[tuple[int, int]]] = {}
+
+    def take(batch: DataFrame, number: int) -> None:
+        seen[number] = [(row.shard, row.lsn) for row in batch.select("shard", "lsn").collect()]
+
+    listener = Lag()
+    spark.streams.addListener(listener)
+    frame = stream(spark, cluster, shards="*", maxRecordsPerTrigger="40")
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c"))
+    running: list[Any] = []
+
+    def start() -> Any:
+        running.append(writer.start())
+        return running[-1]
+
+    thread = threading.Thread(target=to_the_end, args=[start])
+    thread.start()
+    try:
+        wait_until(lambda: sum(map(len, seen.values())) == 100, 400)
+        fill_shard_two(cluster)
+        wait_until(lambda: sum(map(len, seen.values())) == 140, 400)
+        wait_until(lambda: listener.lag == {"1": 0, "2": 0}, 400)
+    finally:
+        running[-1].stop()
+        thread.join()
+        spark.streams.removeListener(listener)
+    assert max(map(len, seen.values())) <= 40
+    lsns = sorted(lsn for some in seen.values() for lsn in some)
+    assert lsns == [*((1, n) for n in range(1, 101)), *((2, n) for n in range(1, 41))]
 
 
 def test_truncation_below_the_checkpoint_reaches_the_user(
