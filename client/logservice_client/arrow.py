@@ -40,7 +40,7 @@ def lsns(first_lsn: int, count: int) -> pa.Int64Array:
     return pc.add(_numbers((count - 1).bit_length()).slice(0, count), first_lsn)
 
 
-def repeated(value: int, count: int, of_type: pa.DataType) -> pa.Array:
+def repeated(value: int | str, count: int, of_type: pa.DataType) -> pa.Array:
     """`count` times `value`."""
     return pa.repeat(pa.scalar(value, of_type), count)
 

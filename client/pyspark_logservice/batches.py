@@ -7,7 +7,7 @@ together until there is enough, and then their columns are copied once, in C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -16,16 +16,17 @@ from logservice_client.read_result import Gap, Records, item_of
 from logservice_wire.errors import CorruptBlock
 from logservice_wire.v1 import log_pb2
 
+from pyspark_logservice.options import COLUMNS
+
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_FIELDS: Final = [
-    pa.field("shard", pa.int64()),
-    pa.field("lsn", pa.int64()),
-    pa.field("term", pa.int64()),
-    pa.field("timestamp", _TIMESTAMP),
-    pa.field("value", pa.binary()),
-]
-SCHEMA: Final = pa.schema(_FIELDS)
-SCHEMA_WITH_GAPS: Final = pa.schema([*_FIELDS, pa.field("gap", pa.string())])
+_TYPES: Final = {
+    "shard": pa.int64(),
+    "lsn": pa.int64(),
+    "term": pa.int64(),
+    "timestamp": _TIMESTAMP,
+    "value": pa.binary(),
+    "gap": pa.string(),
+}
 """Spark makes these of the schemas in `source`, and compares them to the letter."""
 
 TOGETHER_BYTES: Final = 1024 * 1024
@@ -38,13 +39,23 @@ ALONE_BYTES: Final = 128 * 1024
 class BatchMaker:
     """The rows of one LSN range. Checks that the store leaves no LSN out."""
 
-    def __init__(self, shard: int, start: int, end: int, *, include_gaps: bool) -> None:
-        """Rows for ``start <= lsn < end``."""
+    def __init__(
+        self,
+        shard: int,
+        start: int,
+        end: int,
+        *,
+        include_gaps: bool,
+        columns: Sequence[str] = COLUMNS,
+    ) -> None:
+        """Rows for ``start <= lsn < end`` with those `columns`, in their order; the rest is not
+        made.
+        """
         self._shard = shard
         self._lsn = start
         self._end = end
         self._include_gaps = include_gaps
-        self._schema = SCHEMA_WITH_GAPS if include_gaps else SCHEMA
+        self.schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
     def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
         """The batches of one answer; raises CorruptBlock when LSNs are missing from it."""
@@ -80,28 +91,34 @@ class BatchMaker:
         if not items:
             return
         count = items[-1].next_lsn - items[0].first_lsn
-        columns = [
-            repeated(self._shard, count, pa.int64()),
-            lsns(items[0].first_lsn, count),
-            _joined([repeated(item.term, item.record_count, pa.int64()) for item in items]),
-            _joined([repeated(item.timestamp_us, item.record_count, _TIMESTAMP) for item in items]),
-            _joined([values(item.block, item.skipped, item.record_count) for item in items]),
-        ]
-        if self._include_gaps:
-            columns.append(pa.nulls(count, pa.string()))
-        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        columns = [self._column(name, items, count) for name in self.schema.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _column(self, name: str, items: list[Records], count: int) -> pa.Array:
+        match name:
+            case "shard":
+                return repeated(self._shard, count, pa.int64())
+            case "lsn":
+                return lsns(items[0].first_lsn, count)
+            case "term":
+                return _joined([repeated(one.term, one.record_count, pa.int64()) for one in items])
+            case "timestamp":
+                runs = [(one.timestamp_us, one.record_count) for one in items]
+                return _joined([repeated(time_us, many, _TIMESTAMP) for time_us, many in runs])
+            case "value":
+                return _joined([values(one.block, one.skipped, one.record_count) for one in items])
+        return pa.nulls(count, _TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:
         count = gap.record_count
-        columns = [
-            repeated(self._shard, count, pa.int64()),
-            lsns(gap.first_lsn, count),
-            repeated(gap.term, count, pa.int64()),
-            pa.nulls(count, _TIMESTAMP),
-            pa.nulls(count, pa.binary()),
-            pa.repeat(pa.scalar(gap.reason.name.lower(), pa.string()), count),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        known = {
+            "shard": repeated(self._shard, count, pa.int64()),
+            "lsn": lsns(gap.first_lsn, count),
+            "term": repeated(gap.term, count, pa.int64()),
+            "gap": repeated(gap.reason.name.lower(), count, pa.string()),
+        }
+        columns = [known.get(name, pa.nulls(count, _TYPES[name])) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:

@@ -25,8 +25,10 @@ from logservice_wire.errors import LogServiceError, NotReady, Truncated
 from logservice_wire.rpcs import READ, serialize
 from logservice_wire.v1 import log_pb2
 
+from pyspark_logservice.logs import tls_of
+from pyspark_logservice.loss import check_loss
 from pyspark_logservice.options import ReadOptions
-from pyspark_logservice.plan import LsnRange, check_loss, tls_of
+from pyspark_logservice.plan import LsnRange
 
 ATTEMPT_TIMEOUT_S: Final = 10.0
 """Deadline of one answer: a few megabytes, even from a busy store."""
@@ -58,9 +60,9 @@ class RangeFetcher:
             try:
                 response = self._answer(pending, lsn)
             except Truncated as error:
-                first_lsn = min(error.number("first_lsn"), self._piece.end)
-                check_loss(self._options, self._piece.shard, lsn, first_lsn)
-                lsn = first_lsn
+                first_lsn, end = error.number("first_lsn"), self._piece.end
+                check_loss(self._options, self._piece.shard, lsn, first_lsn, end)
+                lsn = min(first_lsn, end)
                 if lsn >= self._piece.end:
                     return
                 pending = self._ask(lsn)

@@ -3,25 +3,44 @@
 Names and meanings follow Spark's Kafka source where it has the same idea: ranges include their
 start and exclude their end, -2 is the earliest LSN and -1 the one behind the latest. Keys arrive in
 lower case whatever the user wrote, so they are looked up in lower case; an unknown one is refused,
-because a misspelt limit that is silently ignored is worse than an error.
+because a misspelt limit that is silently ignored is worse than an error. For the same reason a
+query refuses what only the other kind knows: a stream has no end, and a batch no trigger.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
+import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-EARLIEST: Final = -2
-LATEST: Final = -1
+from logservice_wire.bounds import NAME_BYTES_MAX
+
+from pyspark_logservice.checks import (
+    EARLIEST,
+    LATEST,
+    WORDS,
+    OptionError,
+    boolean,
+    lsn,
+    lsns_by_shard,
+    number,
+    positive,
+    seconds,
+    time_us,
+)
 
 BYTES_PER_READ_DEFAULT: Final = 4 * 1024 * 1024
 """One answer of a store: long enough to make calls cheap, short enough for the store's loop."""
 
+BYTES_PER_READ_MAX: Final = 2**32 - 1
+"""What the request's field takes."""
+
 PARTITION_RECORDS_DEFAULT: Final = 1_000_000
 """Records per task: about half a second of work for records of 100 bytes."""
+
+PARTITION_BYTES_DEFAULT: Final = 128 * 1024 * 1024
+"""Bytes of blocks per task, about: as much as Spark's file sources give one."""
 
 RPC_TIMEOUT_DEFAULT_S: Final = 60.0
 """How long a task goes on trying when no replica serves; longer than a failover."""
@@ -34,31 +53,46 @@ KNOWN: Final = {
     "logservice.tls.cert": "file: the client's certificate",
     "logservice.tls.key": "file: the client's key",
     "logservice.tls.servername": "what the stores' certificates say when it is not the address",
-    "shard": "one shard, or the name of a log",
-    "shards": "shards separated by commas, or *",
-    "startinglsn": "first LSN to read, or earliest",
-    "startingoffsets": 'earliest, or JSON: {"1": 23, "2": -2}',
+    "shard": "logs separated by commas: ids, names, patterns of names with *; or * for all",
+    "shards": "the same",
+    "startinglsn": "first LSN to read, or earliest; of a stream also latest",
+    "startingoffsets": 'the same per shard, in JSON: {"1": 23, "2": -2}',
     "startingtimestamp": "instead of an LSN: begin at what was appended then, ms since 1970",
-    "endingtimestamp": "instead of an LSN: end before what was appended then, ms since 1970",
-    "endinglsn": "first LSN not to read, or latest",
-    "endingoffsets": 'latest, or JSON: {"1": 99, "2": -1}',
+    "endingtimestamp": "batch only: end before what was appended then, ms since 1970",
+    "endinglsn": "batch only: first LSN not to read, or latest",
+    "endingoffsets": 'batch only: the same per shard, in JSON: {"1": 99, "2": -1}',
+    "maxrecordspertrigger": "stream only: at most so many LSNs in a micro-batch",
+    "maxbytespertrigger": "stream only: about so many bytes in a micro-batch",
     "minpartitions": "at least so many tasks, if there are enough records",
     "maxrecordsperpartition": "at most so many records per task",
+    "maxbytesperpartition": "about so many bytes per task",
     "maxbytesperread": "bytes asked for at a time",
     "failondataloss": "true: records that were truncated are an error",
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
+    "includevalue": "false: no column value",
+    "columns": "columns to read, separated by commas",
 }
 
-
-_MS_MAX: Final = 2**53
-"""So that microseconds fit the request; the year is beyond 200,000."""
-
-_NUMBERS: Final = re.compile(r"[-+0-9, ]*")
-"""An id, or a mistaken list of them, and no name of a log."""
+COLUMNS: Final = ("shard", "lsn", "term", "timestamp", "value")
+GAP_COLUMN: Final = "gap"
 
 
-class OptionError(ValueError):
-    """An option is missing, unknown or wrong; the message names it."""
+class Use(enum.Enum):
+    """What the options are for."""
+
+    BATCH = enum.auto()
+    STREAM = enum.auto()
+    ANY = enum.auto()
+    """Not known yet: Spark asks for the schema before it says."""
+
+
+_ONLY: Final = {
+    "endingtimestamp": (Use.BATCH, "a stream has no end"),
+    "endinglsn": (Use.BATCH, "a stream has no end"),
+    "endingoffsets": (Use.BATCH, "a stream has no end"),
+    "maxrecordspertrigger": (Use.STREAM, "a batch query has no triggers"),
+    "maxbytespertrigger": (Use.STREAM, "a batch query has no triggers"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +117,7 @@ class ReadOptions:
     ending: Offsets
     partitions_min: int = 1
     partition_records_max: int = PARTITION_RECORDS_DEFAULT
+    partition_bytes: int = PARTITION_BYTES_DEFAULT
     bytes_per_read: int = BYTES_PER_READ_DEFAULT
     rpc_timeout_s: float = RPC_TIMEOUT_DEFAULT_S
     fail_on_data_loss: bool = True
@@ -95,31 +130,48 @@ class ReadOptions:
     starting_time_us: int = 0
     ending_time_us: int = 0
     """Append times, microseconds since 1970, 0 for none: what narrows the range of every shard."""
-    log: str = ""
-    """The name of the log to read; then there are no `shards`, and its id is asked for."""
+    names: tuple[str, ...] = ()
+    """Logs that are given by name, beside `shards`; with * it is a pattern."""
+    columns: tuple[str, ...] = COLUMNS
+    trigger_records_max: int = 0
+    trigger_bytes: int = 0
+    """Of a micro-batch, 0 for no limit."""
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
+def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     """Check everything; raises OptionError."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(options.keys() - KNOWN.keys())
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; there are: {', '.join(KNOWN)}")
+    for name, (only, why) in _ONLY.items():
+        if name in options and use not in (only, Use.ANY):
+            raise OptionError(f"option '{name}': {why}")
     if not options.get("logservice.endpoints", "").strip():
         raise OptionError("option 'logservice.endpoints' is required: host:port,host:port")
-    return ReadOptions(
+    shards, names = _logs(options)
+    starting_words = [EARLIEST] if use == Use.BATCH else [EARLIEST, LATEST]
+    include_gaps = boolean(options, "includegaps", default=False)
+    read = ReadOptions(
         endpoints=options["logservice.endpoints"],
-        shards=_shards(options),
-        starting=_offsets(options, "starting", {"earliest": EARLIEST}),
-        ending=_offsets(options, "ending", {"latest": LATEST}),
-        partitions_min=_positive(options, "minpartitions", 1),
-        partition_records_max=_positive(
+        shards=shards,
+        names=names,
+        starting=_offsets(options, "starting", EARLIEST, starting_words),
+        ending=_offsets(options, "ending", LATEST, [LATEST]),
+        partitions_min=positive(options, "minpartitions", 1),
+        partition_records_max=positive(
             options, "maxrecordsperpartition", PARTITION_RECORDS_DEFAULT
         ),
-        bytes_per_read=_positive(options, "maxbytesperread", BYTES_PER_READ_DEFAULT),
-        rpc_timeout_s=_seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
-        fail_on_data_loss=_boolean(options, "failondataloss", default=True),
-        include_gaps=_boolean(options, "includegaps", default=False),
+        partition_bytes=positive(options, "maxbytesperpartition", PARTITION_BYTES_DEFAULT),
+        bytes_per_read=positive(
+            options, "maxbytesperread", BYTES_PER_READ_DEFAULT, BYTES_PER_READ_MAX
+        ),
+        rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
+        fail_on_data_loss=boolean(options, "failondataloss", default=True),
+        include_gaps=include_gaps,
+        columns=_columns(options, include_gaps=include_gaps),
+        trigger_records_max=positive(options, "maxrecordspertrigger", 0),
+        trigger_bytes=positive(options, "maxbytespertrigger", 0),
         tls_ca=options.get("logservice.tls.ca", ""),
         tls_certificate=options.get("logservice.tls.cert", ""),
         tls_key=options.get("logservice.tls.key", ""),
@@ -127,104 +179,101 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         zone=options.get("logservice.zone", ""),
         starting_time_us=_time_us(options, "starting"),
         ending_time_us=_time_us(options, "ending"),
-        log=_log(options),
+    )
+    _check_order(read)
+    if shards is not None and not names:
+        check_named(read, shards)
+    return read
+
+
+def check_named(read: ReadOptions, shards: Iterable[int]) -> None:
+    """Raise OptionError when offsets name a log that is not among `shards`, which are read."""
+    for prefix, offsets in (("starting", read.starting), ("ending", read.ending)):
+        strange = sorted(offsets.by_shard.keys() - set(shards))
+        if strange:
+            raise OptionError(
+                f"option '{prefix}Offsets' names shard {strange[0]}, which is not read"
+            )
+
+
+def _check_order(read: ReadOptions) -> None:
+    """A range that ends before it begins is a mistake, and not an empty range."""
+    if 0 < read.ending_time_us < read.starting_time_us:
+        raise OptionError("option 'endingTimestamp' is before 'startingTimestamp'")
+    for shard in read.starting.by_shard.keys() | read.ending.by_shard.keys() | {0}:
+        start, end = read.starting.of(shard), read.ending.of(shard)
+        if 0 < end < start:
+            of = f" of shard {shard}" if shard else ""
+            raise OptionError(f"the range{of} begins at LSN {start} and ends before LSN {end}")
+
+
+def _logs(options: Mapping[str, str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+    """The logs by id, None for all, and those by name."""
+    if ("shard" in options) == ("shards" in options):
+        raise OptionError("exactly one of the options 'shard' and 'shards' is required")
+    option = "shard" if "shard" in options else "shards"
+    parts = [part.strip() for part in options[option].split(",")]
+    if parts == ["*"]:
+        return None, ()
+    shards, names = set(), []
+    for part in parts:
+        found = number(part)
+        if found == 0:
+            raise OptionError(f"option '{option}': logs are numbered from 1")
+        if found:
+            shards.add(found)
+        elif not _is_name(part):
+            raise OptionError(f"option '{option}': {part!r} is neither an id nor the name of a log")
+        else:
+            names.append(part)
+    return tuple(sorted(shards)), tuple(dict.fromkeys(names))
+
+
+def _is_name(text: str) -> bool:
+    """Not every such text is a name, but what is a mistaken number is none."""
+    return (
+        0 < len(text.encode()) <= NAME_BYTES_MAX
+        and not text.lstrip("+-").replace(".", "").isdecimal()
     )
 
 
-def _log(options: Mapping[str, str]) -> str:
-    """The name that the option 'shard' gives; "" when it gives an id, or is not there."""
-    text = options.get("shard", "").strip()
-    return "" if text == "*" or _NUMBERS.fullmatch(text) else text
+def _columns(options: Mapping[str, str], *, include_gaps: bool) -> tuple[str, ...]:
+    every = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+    text = options.get("columns")
+    if text is None:
+        with_value = boolean(options, "includevalue", default=True)
+        return tuple(name for name in every if with_value or name != "value")
+    if "includevalue" in options:
+        raise OptionError("options 'columns' and 'includeValue' exclude each other")
+    asked = [part.strip().lower() for part in text.split(",")]
+    for name in asked:
+        if name not in every or asked.count(name) > 1:
+            raise OptionError(
+                f"option 'columns': {name!r} is there twice, or none of {', '.join(every)}"
+            )
+    return tuple(name for name in every if name in asked)
 
 
-def _shards(options: Mapping[str, str]) -> tuple[int, ...] | None:
-    if ("shard" in options) == ("shards" in options):
-        raise OptionError("exactly one of the options 'shard' and 'shards' is required")
-    if _log(options):
-        return ()
-    text = options.get("shards", options.get("shard", "")).strip()
-    if text == "*":
-        return None
-    try:
-        shards = tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError as error:
-        raise OptionError(f"option 'shards': {text!r} is not a list of numbers or *") from error
-    if shards[0] < 1:
-        raise OptionError("option 'shards': logs are numbered from 1")
-    return shards
-
-
-def _offsets(options: Mapping[str, str], prefix: str, words: Mapping[str, int]) -> Offsets:
-    """`words`: what this side of the range may be called; its only word is its default."""
-    (default,) = words.values()
-    lsn, offsets = options.get(f"{prefix}lsn"), options.get(f"{prefix}offsets")
-    if lsn is not None and offsets is not None:
+def _offsets(options: Mapping[str, str], prefix: str, default: int, special: list[int]) -> Offsets:
+    """`special`: what this side of the range may be beside an LSN."""
+    one, offsets = options.get(f"{prefix}lsn"), options.get(f"{prefix}offsets")
+    if one is not None and offsets is not None:
         raise OptionError(f"options '{prefix}Lsn' and '{prefix}Offsets' exclude each other")
-    text = (lsn if lsn is not None else offsets or "").strip()
-    if not text:
+    if one is not None:
+        return Offsets(lsn(one, f"{prefix}Lsn", special))
+    if offsets is None:
         return Offsets(default)
-    if text.lower() in words:
-        return Offsets(words[text.lower()])
-    name = f"{prefix}Lsn" if lsn is not None else f"{prefix}Offsets"
-    try:
-        if lsn is not None:
-            return Offsets(_offset(int(text), default, name))
-        by_shard = json.loads(text)
-        if not isinstance(by_shard, dict):
-            raise OptionError(f"option '{name}': a JSON object is needed, not {text!r}")
-        return Offsets(
-            default,
-            {int(shard): _offset(int(value), default, name) for shard, value in by_shard.items()},
-        )
-    except (ValueError, TypeError) as error:
-        if isinstance(error, OptionError):
-            raise
-        raise OptionError(f"option '{name}': cannot read {text!r}") from error
+    for value in special:
+        if offsets.strip().lower() == WORDS[value]:
+            return Offsets(value)
+    return Offsets(default, lsns_by_shard(offsets, f"{prefix}Offsets", special))
 
 
 def _time_us(options: Mapping[str, str], prefix: str) -> int:
-    """Kafka's source counts milliseconds, so this one does."""
-    text = options.get(f"{prefix}timestamp")
-    if text is None:
-        return 0
-    name = f"{prefix}Timestamp"
-    if f"{prefix}lsn" in options or f"{prefix}offsets" in options:
-        raise OptionError(f"options '{name}' and '{prefix}Lsn' or 'Offsets' exclude each other")
-    if not text.strip().isdecimal() or not 0 < int(text) < _MS_MAX:
-        raise OptionError(f"option '{name}': {text!r} is not a time in milliseconds since 1970")
-    return int(text) * 1000
-
-
-def _offset(value: int, special: int, name: str) -> int:
-    if value < 1 and value != special:
-        raise OptionError(f"option '{name}': {value} is neither an LSN (from 1) nor {special}")
-    return value
-
-
-def _positive(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name)
-    if text is None:
-        return default
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise OptionError(f"option '{name}': {text!r} is not a number above 0")
-    return int(text)
-
-
-def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    text = options.get(name)
-    try:
-        value = default if text is None else float(text)
-    except ValueError as error:
-        raise OptionError(f"option '{name}': {text!r} is not a number") from error
-    if not 0 < value < float("inf"):
-        raise OptionError(f"option '{name}': {text!r} is not a time")
-    return value
-
-
-def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name)
-    if text is None:
-        return default
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"option '{name}': {text!r} is neither true nor false")
-    return text.strip().lower() == "true"
+    if f"{prefix}timestamp" in options and (
+        f"{prefix}lsn" in options or f"{prefix}offsets" in options
+    ):
+        raise OptionError(
+            f"options '{prefix}Timestamp' and '{prefix}Lsn' or 'Offsets' exclude each other"
+        )
+    return time_us(options, f"{prefix}Timestamp")

@@ -7,18 +7,19 @@ knowledge of blocks; a block on a cut is read by both neighbours, each showing i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from logservice_client import SyncLogClient, TlsFiles
 from logservice_client.sync import SyncShard
-from logservice_client.tls import tls_from_files
+from logservice_wire.errors import ShardRestoring
 
-from pyspark_logservice.options import EARLIEST, LATEST, ReadOptions
-
-
-class DataLossError(RuntimeError):
-    """Records of the asked range are gone or never were; the message says which and what to do."""
+from pyspark_logservice.checks import EARLIEST, LATEST
+from pyspark_logservice.logs import Logs, turned
+from pyspark_logservice.loss import DataLossError, check_loss
+from pyspark_logservice.options import ReadOptions, check_named
+from pyspark_logservice.sizes import outline, sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,41 +44,33 @@ class LsnRange:
 
 def plan(options: ReadOptions) -> list[LsnRange]:
     """The ranges to read; empty when there is nothing. Raises DataLossError, LogServiceError."""
-    with SyncLogClient(options.endpoints, tls=tls_of(options), zone=options.zone) as client:
-        shards = options.shards
-        if shards is None:
-            state = client.hakeeper.cluster_state(timeout=options.rpc_timeout_s)
-            shards = tuple(sorted(info.shard_id for info in state.shards if info.shard_id > 0))
-        if options.log:
-            found = client.hakeeper.resolve_shard(options.log, timeout=options.rpc_timeout_s)
-            shards = (found.shard_id,)
+    with Logs(options) as logs:
+        named = logs.named()
+        shards = sorted({*named, *logs.matching()})
+        check_named(options, shards)
         ranges = []
-        for shard in shards:
-            log = client.shard(shard)
-            status = log.status(timeout=options.rpc_timeout_s)
-            start, end = resolve(
-                options, shard, status.position.first_lsn, status.position.applied_lsn
-            )
-            start, end = narrow(options, log, start, end)
-            addresses = client.replica_addresses(shard) or tuple(options.endpoints.split(","))
-            lineage = log.lineage.id if log.lineage is not None else b""
-            ranges.append(
-                LsnRange(shard, start, end, addresses, client.near_addresses(shard), lineage)
-            )
-    return split(ranges, options.partitions_min, options.partition_records_max)
+        for shard, found in logs.standings(shards).items():
+            if not found.readable:
+                if shard in named:
+                    raise ShardRestoring(f"shard {shard} is being restored")
+                continue
+            start, end = resolve(options, shard, found.first_lsn, found.next_lsn - 1)
+            start, end = narrow(options, logs.client.shard(shard), start, end)
+            ranges.append(LsnRange(shard, start, end, lineage=found.lineage.id))
+        return cut(options, logs, ranges)
 
 
 def resolve(options: ReadOptions, shard: int, first_lsn: int, applied_lsn: int) -> tuple[int, int]:
     """Start and end of what to read of one shard, whose readable LSNs are given."""
     start, end = options.starting.of(shard), options.ending.of(shard)
-    start = first_lsn if start == EARLIEST else start
+    start = {EARLIEST: first_lsn, LATEST: applied_lsn + 1}.get(start, start)
     end = applied_lsn + 1 if end == LATEST else end
     if end > applied_lsn + 1 or start > applied_lsn + 1:
         raise DataLossError(
             f"shard {shard}: asked for LSNs {start} to {end - 1}, but the newest is {applied_lsn}"
         )
     if start < first_lsn:
-        check_loss(options, shard, start, first_lsn)
+        check_loss(options, shard, start, first_lsn, max(start, end))
         start = first_lsn
     return start, max(start, end)
 
@@ -99,14 +92,36 @@ def narrow(options: ReadOptions, log: SyncShard, start: int, end: int) -> tuple[
     return start, end
 
 
-def check_loss(options: ReadOptions, shard: int, lsn: int, first_lsn: int) -> None:
-    """Raise DataLossError for truncated records unless the user said that losing them is fine."""
-    if options.fail_on_data_loss:
-        raise DataLossError(
-            f"shard {shard}: LSNs {lsn} to {first_lsn - 1} were truncated; the oldest record is "
-            f"{first_lsn}. Start there, keep records with a hold, or set failOnDataLoss to false "
-            "to read what is left"
+def cut(options: ReadOptions, logs: Logs, ranges: Iterable[LsnRange]) -> list[LsnRange]:
+    """The pieces of the ranges, one per task, with the stores to read them from."""
+    filled = [whole for whole in ranges if whole.records > 0]
+
+    def pieces_of(number: int) -> list[LsnRange]:
+        addresses, near = logs.addresses(filled[number].shard)
+        return by_bytes(options, logs, replace(filled[number], addresses=addresses, near=near))
+
+    found = logs.each(pieces_of, range(len(filled)))
+    pieces = [piece for some in found for piece in some]
+    return split(pieces, options.partitions_min, options.partition_records_max)
+
+
+def by_bytes(options: ReadOptions, logs: Logs, whole: LsnRange) -> list[LsnRange]:
+    """The range in pieces of about as many bytes as a task takes."""
+    sample = sampler(logs.client.shard(whole.shard), options.rpc_timeout_s)
+    found = outline(sample, whole.start, whole.end, options.partition_bytes)
+    count = min(max(1, math.ceil(found.total / options.partition_bytes)), whole.records)
+    edges = [found.lsn_at(found.total * number / count) for number in range(1, count)]
+    edges = sorted({whole.start, *edges, whole.end})
+    return [
+        replace(
+            whole,
+            start=start,
+            end=end,
+            addresses=turned(whole.addresses, number),
+            near=turned(whole.near, number),
         )
+        for number, (start, end) in enumerate(pairwise(edges))
+    ]
 
 
 def split(
@@ -131,22 +146,9 @@ def split(
                     whole.shard,
                     whole.start + whole.records * number // count,
                     whole.start + whole.records * (number + 1) // count,
-                    _turned(whole.near, number) + _turned(others, number),
+                    turned(whole.near, number) + turned(others, number),
                     whole.near,
                     whole.lineage,
                 )
             )
     return pieces
-
-
-def _turned(addresses: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """The same addresses in their order, beginning with another one for every number."""
-    turn = number % len(addresses) if addresses else 0
-    return addresses[turn:] + addresses[:turn]
-
-
-def tls_of(options: ReadOptions) -> TlsFiles | None:
-    """The TLS files of the options, as they are on this machine; None for plaintext."""
-    return tls_from_files(
-        options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name
-    )

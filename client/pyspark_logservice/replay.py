@@ -13,10 +13,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
+from logservice_wire.errors import InvalidArgument
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+
+from pyspark_logservice.checks import OptionError
+from pyspark_logservice.logs import tls_of
+from pyspark_logservice.options import parse_options
 
 
 def read_log(
@@ -27,14 +33,18 @@ def read_log(
     start: str = "earliest",
     end: str = "latest",
     partitions: int = 0,
+    more: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The records ``start <= lsn < end`` of a shard; columns shard, lsn, term, timestamp, value."""
+    """The records ``start <= lsn < end`` of a shard; columns shard, lsn, term, timestamp, value.
+    `more`: other options of the source, for example its TLS files.
+    """
     reader = (
         spark.read.format("logservice")
         .option("logservice.endpoints", endpoints)
         .option("shard", str(shard))
         .option("startingLsn", start)
         .option("endingLsn", end)
+        .options(**(more or {}))
     )
     return (reader.option("minPartitions", str(partitions)) if partitions else reader).load()
 
@@ -50,6 +60,7 @@ def replay(spark: SparkSession, options: argparse.Namespace) -> dict[str, object
         start=options.start,
         end=options.end,
         partitions=options.partitions,
+        more=source_options(options),
     ).observe(
         counted,
         F.count("lsn").alias("records"),
@@ -70,6 +81,35 @@ def replay(spark: SparkSession, options: argparse.Namespace) -> dict[str, object
     }
 
 
+_MORE: Final = {
+    "tls_ca": "logservice.tls.ca",
+    "tls_cert": "logservice.tls.cert",
+    "tls_key": "logservice.tls.key",
+    "tls_server_name": "logservice.tls.serverName",
+    "zone": "logservice.zone",
+}
+
+
+def source_options(options: argparse.Namespace) -> dict[str, str]:
+    """The options of the source that the command line gives beside the range."""
+    given = {_MORE[name]: getattr(options, name) for name in _MORE}
+    return {name: value for name, value in given.items() if value}
+
+
+def check_arguments(options: argparse.Namespace) -> None:
+    """Raise OptionError for what the source would refuse, before a JVM is started for it."""
+    read = parse_options(
+        {
+            **source_options(options),
+            "logservice.endpoints": options.endpoints,
+            "shard": str(options.shard),
+            "startingLsn": options.start,
+            "endingLsn": options.end,
+        }
+    )
+    tls_of(read)
+
+
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="logservice-replay", description=__doc__)
@@ -80,7 +120,19 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", required=True, help="where the Parquet files go")
     parser.add_argument("--partitions", type=int, default=0, help="at least so many tasks")
     parser.add_argument("--overwrite", action="store_true")
-    return parser.parse_args(arguments)
+    parser.add_argument("--zone", default="", help="zone of the stores to read from first")
+    parser.add_argument("--tls-ca", default="", metavar="FILE", help="PEM, on every machine")
+    parser.add_argument("--tls-cert", default="", metavar="FILE")
+    parser.add_argument("--tls-key", default="", metavar="FILE")
+    parser.add_argument("--tls-server-name", default="", metavar="NAME")
+    options = parser.parse_args(arguments)
+    if options.partitions < 0:
+        parser.error("--partitions: a number from 0")
+    try:
+        check_arguments(options)
+    except (OptionError, InvalidArgument) as error:
+        parser.error(str(error))
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

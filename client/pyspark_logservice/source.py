@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import (
     BinaryType,
     LongType,
@@ -19,23 +24,28 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_logservice.options import OptionError, ReadOptions, parse_options
-from pyspark_logservice.plan import LsnRange, plan
+from pyspark_logservice.checks import OptionError
+from pyspark_logservice.options import ReadOptions, Use, parse_options
+from pyspark_logservice.plan import plan
+from pyspark_logservice.rows import rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA: Final = StructType(
-    [
-        StructField("shard", LongType()),
-        StructField("lsn", LongType()),
-        StructField("term", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("value", BinaryType()),
-    ]
-)
-SCHEMA_WITH_GAPS: Final = StructType([*SCHEMA.fields, StructField("gap", StringType())])
+FIELDS: Final = {
+    "shard": LongType(),
+    "lsn": LongType(),
+    "term": LongType(),
+    "timestamp": TimestampType(),
+    "value": BinaryType(),
+    "gap": StringType(),
+}
 """Where gap is not null, timestamp and value are."""
+
+
+def schema_of(options: ReadOptions) -> StructType:
+    """The columns that the options ask for."""
+    return StructType([StructField(name, FIELDS[name]) for name in options.columns])
 
 
 class LogServiceDataSource(DataSource):
@@ -48,13 +58,29 @@ class LogServiceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """One row per record; with includeGaps one per LSN."""
-        return SCHEMA_WITH_GAPS if parse_options(self.options).include_gaps else SCHEMA
+        return schema_of(parse_options(self.options, Use.ANY))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for a batch query."""
-        if schema != self.schema():
-            raise OptionError(f"the schema is fixed: {self.schema().simpleString()}")
-        return LogReader(parse_options(self.options))
+        return LogReader(self._checked(schema, Use.BATCH))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader for a streaming query."""
+        options = self._checked(schema, Use.STREAM)
+        try:
+            from pyspark_logservice.stream import LogStreamReader
+        except ImportError as error:
+            # Its interface for limits came with 4.2; without one, a query would read everything
+            # that there is in its first micro-batch.
+            raise OptionError("streaming queries need Spark 4.2 or newer") from error
+        return LogStreamReader(options)
+
+    def _checked(self, schema: StructType, use: Use) -> ReadOptions:
+        options = parse_options(self.options, use)
+        fixed = schema_of(options)
+        if schema != fixed:
+            raise OptionError(f"the schema is fixed: {fixed.simpleString()}")
+        return options
 
 
 class LogReader(DataSourceReader):
@@ -70,14 +96,4 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, as Arrow batches."""
-        from pyspark_logservice.batches import BatchMaker
-        from pyspark_logservice.fetch import RangeFetcher
-
-        piece: LsnRange | None = partition.value
-        if piece is None:
-            return  # an empty plan: Spark makes one task all the same
-        maker = BatchMaker(
-            piece.shard, piece.start, piece.end, include_gaps=self._options.include_gaps
-        )
-        for asked_lsn, answer in RangeFetcher(self._options, piece).answers():
-            yield from maker.batches(asked_lsn, answer)
+        return rows(self._options, partition.value)

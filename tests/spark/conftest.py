@@ -13,6 +13,7 @@ import pytest
 
 from tests.client.fake_server import FakeCluster
 from tests.client.running_fake import running_fake
+from tests.spark.patience import quick_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip("Spark needs a Java runtime")
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = quick_python(tmp_path_factory.mktemp("python"))
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     root = Path(__file__).parents[2]
     os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -8,7 +8,8 @@ from logservice_client.read_result import result_of
 from logservice_wire.block import encode_block
 from logservice_wire.errors import CorruptBlock, WrongExpectedLsn
 from logservice_wire.v1 import log_pb2
-from pyspark_logservice.batches import ALONE_BYTES, SCHEMA, SCHEMA_WITH_GAPS, BatchMaker
+from pyspark_logservice.batches import ALONE_BYTES, BatchMaker
+from pyspark_logservice.options import COLUMNS
 
 from tests.client.fake_log import FakeLog
 
@@ -22,11 +23,12 @@ def log_of(*sizes: int) -> FakeLog:
 
 
 def table(answer: log_pb2.ReadResponse, lsn: int, end: int, *, gaps: bool = False) -> pa.Table:
-    maker = BatchMaker(7, lsn, end, include_gaps=gaps)
+    columns = (*COLUMNS, "gap") if gaps else COLUMNS
+    maker = BatchMaker(7, lsn, end, include_gaps=gaps, columns=columns)
     batches = list(maker.batches(lsn, answer))
     for batch in batches:
         batch.validate(full=True)
-    return pa.Table.from_batches(batches, SCHEMA_WITH_GAPS if gaps else SCHEMA)
+    return pa.Table.from_batches(batches, maker.schema)
 
 
 @pytest.mark.parametrize(("lsn", "end"), [(1, 21), (3, 20), (6, 7), (5, 6), (1, 2)])
@@ -87,6 +89,23 @@ def test_gaps_of_any_reason(number: int, shown: str) -> None:
     assert table(log.read(1, 1 << 20), 1, 4).column("lsn").to_pylist() == [1]
     found = table(log.read(1, 1 << 20), 1, 4, gaps=True)
     assert found.column("gap").to_pylist() == [None, shown, shown]
+
+
+def test_columns_that_nobody_asked_for_are_not_made() -> None:
+    log = log_of(2)
+    log.put_gap(2, log_pb2.GAP_REASON_CORRUPT)
+    answer = log.read(1, 1 << 20)
+    for columns in (("lsn",), ("shard", "gap"), ("lsn", "timestamp"), ("gap",)):
+        maker = BatchMaker(7, 1, 5, include_gaps=True, columns=columns)
+        found = pa.Table.from_batches(maker.batches(1, answer), maker.schema)
+        assert (found.num_rows, found.column_names) == (4, list(columns))
+    # "value" is far the largest column: without it a row is a few numbers.
+    large = FakeLog(1)
+    large.append(encode_block([bytes(1000)] * 1000, 0))
+    [batch] = BatchMaker(
+        7, 1, 1001, include_gaps=False, columns=("shard", "lsn", "term", "timestamp")
+    ).batches(1, large.read(1, 1 << 21))
+    assert batch.nbytes == 1000 * 4 * 8
 
 
 def test_a_missing_lsn_is_noticed() -> None:

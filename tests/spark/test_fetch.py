@@ -7,8 +7,9 @@ from logservice_client import SyncLogClient
 from logservice_client.read_result import result_of
 from logservice_wire.errors import LineageChanged, LogServiceError, ShardNotFound
 from pyspark_logservice.fetch import RangeFetcher
+from pyspark_logservice.loss import DataLossError
 from pyspark_logservice.options import ReadOptions, parse_options
-from pyspark_logservice.plan import DataLossError, LsnRange, plan
+from pyspark_logservice.plan import LsnRange, plan
 
 from tests.client.fake_server import FakeCluster
 
@@ -83,14 +84,17 @@ def test_no_replica_at_all(cluster: FakeCluster) -> None:
         fetched(given, pieces)
 
 
-def test_truncation_behind_the_plan(cluster: FakeCluster) -> None:
+def test_truncation_behind_the_plan(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     records = fill(cluster, 5)
     pieces = plan(options(cluster))
     with SyncLogClient(cluster.endpoints) as client:
         client.shard(1).truncate(15)
     with pytest.raises(DataLossError, match="LSNs 1 to 15 were truncated"):
         fetched(options(cluster), pieces)
+    assert not caplog.text
     assert fetched(options(cluster, failOnDataLoss="false"), pieces) == records[15:]
+    assert "data loss: shard 1: LSNs 1 to 15 were truncated" in caplog.text
+    assert "15 LSNs are left out" in caplog.text
 
 
 def test_a_range_that_is_wholly_gone(cluster: FakeCluster) -> None:

@@ -6,11 +6,12 @@ import pickle
 from pathlib import Path
 
 import pytest
+from pyspark_logservice.checks import EARLIEST, LATEST, OptionError
 from pyspark_logservice.options import (
-    EARLIEST,
     KNOWN,
-    LATEST,
-    OptionError,
+    ReadOptions,
+    Use,
+    check_named,
     parse_options,
 )
 
@@ -80,7 +81,7 @@ def test_times_are_milliseconds() -> None:
     [
         ({"logservice.endpoints": " "}, "logservice.endpoints"),
         ({"shards": "1"}, "exactly one"),
-        ({"shard": "1,,2"}, "shards"),
+        ({"shard": "1,,2"}, "'' is neither an id nor the name"),
         ({"shard": "0"}, "numbered from 1"),
         ({"startingLsn": "0"}, "startingLsn"),
         ({"startingLsn": "-1"}, "startingLsn"),
@@ -102,6 +103,27 @@ def test_times_are_milliseconds() -> None:
         ({"logservice.rpc.timeout": "soon"}, "logservice.rpc.timeout"),
         ({"logservice.rpc.timeout": "inf"}, "logservice.rpc.timeout"),
         ({"maxRecordsPerTriger": "5"}, "maxrecordspertriger"),
+        ({"shard": "-3"}, "shard"),
+        ({"shard": "1.5"}, "shard"),
+        ({"startingLsn": "1_000"}, "startingLsn"),
+        ({"startingLsn": "+5"}, "startingLsn"),
+        ({"startingLsn": "\u0665"}, "startingLsn"),
+        ({"startingLsn": str(2**63)}, "startingLsn"),
+        ({"startingOffsets": '{"3": 7.0}'}, "startingOffsets': shard 3: 7.0"),
+        ({"startingOffsets": '{"3": true}'}, "startingOffsets': shard 3: true"),
+        ({"startingOffsets": '{"3": "7"}'}, "startingOffsets': shard 3"),
+        ({"startingOffsets": '{"3": {"a": 1}}'}, "startingOffsets': shard 3"),
+        ({"startingOffsets": '{"3": 5, "3": 7}'}, "shard 3 is there twice"),
+        ({"startingOffsets": '{"03": 5}'}, "'03' is not the id"),
+        ({"startingOffsets": ""}, "startingOffsets"),
+        ({"startingLsn": "5", "endingLsn": "3"}, "begins at LSN 5 and ends before LSN 3"),
+        ({"startingLsn": "5", "endingOffsets": '{"3": 3}'}, "range of shard 3 begins at LSN 5"),
+        ({"startingTimestamp": "5", "endingTimestamp": "3"}, "endingTimestamp"),
+        ({"maxBytesPerRead": str(2**32)}, "maxbytesperread"),
+        ({"columns": "lsn,lsn"}, "columns"),
+        ({"columns": "gap"}, "columns"),
+        ({"columns": ""}, "columns"),
+        ({"columns": "lsn", "includeValue": "false"}, "exclude"),
     ],
 )
 def test_mistakes_are_named(given: dict[str, str], word: str) -> None:
@@ -120,9 +142,62 @@ def test_the_document_names_every_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "log", "shards"),
-    [("wal-1", "wal-1", ()), (" wal-1 ", "wal-1", ()), ("7", "", (7,)), ("1,2", "", (1, 2))],
+    ("given", "names", "shards"),
+    [
+        ("wal-1", ("wal-1",), ()),
+        (" wal-1 ", ("wal-1",), ()),
+        ("7", (), (7,)),
+        ("1,2", (), (1, 2)),
+        ("9, wal-*,3,shop,9,shop", ("wal-*", "shop"), (3, 9)),
+    ],
 )
-def test_a_log_is_read_by_name(given: str, log: str, shards: tuple[int, ...]) -> None:
+def test_logs_are_read_by_id_by_name_and_by_pattern(
+    given: str, names: tuple[str, ...], shards: tuple[int, ...]
+) -> None:
     options = parse_options({**REQUIRED, "shard": given})
-    assert (options.log, options.shards) == (log, shards)
+    assert (options.names, options.shards) == (names, shards)
+
+
+def streaming(**given: str) -> ReadOptions:
+    return parse_options({**REQUIRED, **given}, Use.STREAM)
+
+
+def test_options_of_a_stream() -> None:
+    options = streaming(startingOffsets='{"3": -1}', maxRecordsPerTrigger="7")
+    assert (options.starting.of(3), options.trigger_records_max) == (LATEST, 7)
+    assert streaming(startingLsn="latest", maxBytesPerTrigger="9").trigger_bytes == 9
+    with pytest.raises(OptionError, match="a stream has no end"):
+        streaming(endingLsn="5")
+    with pytest.raises(OptionError, match="a batch query has no triggers"):
+        parse_options({**REQUIRED, "maxBytesPerTrigger": "5"})
+    for given in ({"maxBytesPerTrigger": "5"}, {"endingLsn": "5"}, {"startingLsn": "latest"}):
+        parse_options({**REQUIRED, **given}, Use.ANY)
+
+
+def test_a_mistake_in_either_kind_of_query_is_found_before_spark_says_which_it_is() -> None:
+    with pytest.raises(OptionError, match="failondataloss"):
+        parse_options({**REQUIRED, "failOnDataLoss": "no"}, Use.ANY)
+
+
+def test_offsets_of_logs_that_are_not_read() -> None:
+    with pytest.raises(OptionError, match="startingOffsets' names shard 4, which is not read"):
+        parse_options({**REQUIRED, "startingOffsets": '{"4": 5}'})
+    every = parse_options(
+        {"logservice.endpoints": "a:1", "shards": "*", "endingOffsets": '{"4":5}'}
+    )
+    with pytest.raises(OptionError, match="endingOffsets' names shard 4"):
+        check_named(every, [1, 3])
+    check_named(every, [4])
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({}, ("shard", "lsn", "term", "timestamp", "value")),
+        ({"includeValue": "false"}, ("shard", "lsn", "term", "timestamp")),
+        ({"columns": "value, LSN"}, ("lsn", "value")),
+        ({"columns": "gap,lsn", "includeGaps": "true"}, ("lsn", "gap")),
+    ],
+)
+def test_columns(given: dict[str, str], columns: tuple[str, ...]) -> None:
+    assert parse_options({**REQUIRED, **given}).columns == columns

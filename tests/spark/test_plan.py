@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from logservice_client import LsnAtTime, SyncLogClient
+from pyspark_logservice.checks import OptionError
+from pyspark_logservice.loss import DataLossError
 from pyspark_logservice.options import ReadOptions, parse_options
-from pyspark_logservice.plan import DataLossError, LsnRange, narrow, plan, resolve, split
+from pyspark_logservice.plan import LsnRange, narrow, plan, resolve, split
 
 from tests.client.running_fake import running_fake
 
@@ -27,7 +29,7 @@ def options(**given: str) -> ReadOptions:
         ({"startingLsn": "10"}, 5, 9, (10, 10)),
         ({"endingLsn": "8"}, 5, 9, (5, 8)),
         ({"startingLsn": "6", "endingLsn": "6"}, 5, 9, (6, 6)),
-        ({"startingLsn": "8", "endingLsn": "6"}, 5, 9, (8, 8)),
+        ({"startingLsn": "8", "endingLsn": "8"}, 5, 9, (8, 8)),
         ({"startingLsn": "2", "failOnDataLoss": "false"}, 5, 9, (5, 10)),
         ({"startingLsn": "2", "endingLsn": "4", "failOnDataLoss": "false"}, 5, 9, (5, 5)),
     ],
@@ -106,7 +108,6 @@ class Timed:
         ({"endingTimestamp": "12"}, (5, 10)),
         ({"endingTimestamp": "2"}, (5, 5)),
         ({"startingTimestamp": "6", "endingTimestamp": "8"}, (6, 8)),
-        ({"startingTimestamp": "8", "endingTimestamp": "6"}, (6, 6)),
         ({"startingTimestamp": "2", "failOnDataLoss": "false"}, (5, 10)),
     ],
 )
@@ -119,6 +120,50 @@ def test_a_time_that_may_have_been_truncated_is_a_loss() -> None:
     asked: Any = Timed()
     with pytest.raises(DataLossError, match="may have been truncated"):
         narrow(options(startingTimestamp="5"), asked, 5, 10)
+
+
+def test_logs_are_planned_by_names_and_patterns() -> None:
+    with running_fake(shards=(1, 2, 3, 4)) as cluster:
+        cluster.names = {1: "wal-a", 2: "wal-b", 3: "wal[c]", 4: "shop"}
+        endpoints = ",".join(cluster.endpoints)
+        with SyncLogClient(endpoints) as client:
+            for shard in cluster.logs:
+                client.shard(shard).append([b"a", b"b"])
+
+        def planned(**given: str) -> list[int]:
+            asked = {"logservice.endpoints": endpoints, **given}
+            return [piece.shard for piece in plan(parse_options(asked))]
+
+        assert planned(shards="wal-*") == [1, 2]
+        assert planned(shards="wal*c*,4") == [3, 4]
+        assert planned(shards="*b,wal-*") == [1, 2]
+        assert planned(shards="wal[*") == [3]
+        assert planned(shards="w?l-*") == []
+        assert planned(shards="*") == [1, 2, 3, 4]
+        with pytest.raises(OptionError, match="names shard 4, which is not read"):
+            planned(shards="wal-*", startingOffsets='{"1": 1, "4": 1}')
+
+
+def test_tasks_of_about_as_many_bytes() -> None:
+    """Records get longer in the middle of the log."""
+    with running_fake() as cluster:
+        endpoints = ",".join(cluster.endpoints)
+        with SyncLogClient(endpoints) as client:
+            for size in (100, 10_000):
+                for _ in range(100):
+                    client.shard(1).append([bytes(size)] * 10)
+        asked = {"logservice.endpoints": endpoints, "shard": "1"}
+        assert len(plan(parse_options(asked))) == 1
+        pieces = plan(parse_options({**asked, "maxBytesPerPartition": "1000000"}))
+    edges = [1, *(piece.end for piece in pieces)]
+    assert [*(piece.start for piece in pieces), 2001] == edges
+    sizes = [
+        sum(100 if lsn <= 1000 else 10_000 for lsn in range(piece.start, piece.end))
+        for piece in pieces
+    ]
+    assert 10 <= len(pieces) <= 13
+    assert max(sizes) <= 1_300_000
+    assert [piece.addresses[0] for piece in pieces[:3]] != [pieces[0].addresses[0]] * 3
 
 
 def test_a_log_is_planned_by_its_name() -> None:
