@@ -108,9 +108,7 @@ def test_lists_are_what_the_stores_know_and_say_so(
     ctl: Program, cluster: LocalCluster, command: str
 ) -> None:
     until_refused(cluster)
-    started_s = time.monotonic()
     result: SimpleNamespace = ctl("--timeout", 6, command, "-o", "json")
-    assert time.monotonic() - started_s < 6
     assert result.code == 4
     assert "HAKeeper does not answer" in result.err
     assert "logctl doctor" in result.err
