@@ -45,7 +45,7 @@ class Siblings:
         self.directory = directory
         self.cluster = LocalCluster.create(directory / "c", shards=0, settings=SETTINGS)
         self.site = LocalCluster.create(directory / "site", stores=1, shards=0, settings=SETTINGS)
-        self.archive = Archive(directory / "archive")
+        self.archive = Archive(directory / "archive", ["shop"])
         self.mirror: Mirror
         self.shop = 0
         self.made: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class Siblings:
         return parse_options(wanted)
 
     def end(self) -> None:
-        self.archive.end()
+        self.archive.process.end()
         if hasattr(self, "mirror"):
             self.mirror.process.end()
         kill_stores(self.cluster)
@@ -168,16 +168,17 @@ def test_one_of_them_goes_on_with_all_that_reads_it(both: Siblings, client: Sync
     assert told(*words)["lineage_id"] == both.made["ann"]["lineage"]
     both.archive.configure(both.endpoints())
     both.archive.begin()
-    until(lambda: both.archive.ends().get("shop") == KEPT + MORE + 1)
+    until(lambda: not both.archive.lacks({"shop": KEPT + MORE + 1}))
     both.site.up(UP_S)
-    both.mirror = Mirror(both.directory, both.endpoints(), both.site.endpoints(), "shop")
-    until(lambda: not both.mirror.lacks(KEPT + MORE + 1))
+    both.mirror = Mirror(both.directory, both.endpoints(), both.site.endpoints(), {"shop": "shop"})
+    both.mirror.begin()
+    until(lambda: not both.mirror.lacks({"shop": KEPT + MORE + 1}))
 
 
 def test_the_other_one_beside_it_neither_harms_nor_is_harmed(both: Siblings) -> None:
     """In the place of the first store, under its name and addresses."""
     pieces = plan(both.options("store-1", "store-2"))
-    both.archive.end()
+    both.archive.process.end()
     both.mirror.process.end()
     both.cluster.kill("store-3")
     both.data("store-3").rename(both.directory / "ann")
@@ -257,9 +258,10 @@ def test_the_other_one_instead_of_it_is_refused_by_whoever_knew_the_first(
     with pytest.raises(LineageChanged):
         rows(both.options(), pieces)
     both.archive.begin()
-    until(lambda: "was continued by force behind LSN" in both.archive.output.read_text())
+    until(lambda: "was continued by force behind LSN" in both.archive.process.output.read_text())
     target = both.site.endpoints()
-    both.mirror = Mirror(both.directory, both.endpoints(), target, "shop")
+    both.mirror = Mirror(both.directory, both.endpoints(), target, {"shop": "shop"})
+    both.mirror.begin()
     until(lambda: both.mirror.process.ended)
     assert "continued by force" in both.mirror.process.output.read_text()
     with SyncLogClient(target) as there:
