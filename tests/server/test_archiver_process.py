@@ -22,7 +22,6 @@ from tests.waiting import eventually
 STAYS = "import sys; print('here', flush=True); sys.stdin.read()"
 DEAF = "import time; print('here', flush=True); time.sleep(1000)"
 FAILS = "import sys; print('no such folder'); sys.exit(3)"
-LONG_LINE = f"print('x' * {bounds.ARCHIVER_LINE_BYTES_MAX + 1}); " + STAYS.replace("here", "after")
 
 
 class Leading:
@@ -123,7 +122,8 @@ async def test_one_that_does_not_end_is_killed(
 async def test_a_line_without_an_end_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     leading = Leading()
     leading.leads = True
-    async with running(LONG_LINE, leading):
+    line = f"print('x' * {bounds.ARCHIVER_LINE_BYTES_MAX + 1}); "
+    async with running(line + STAYS.replace("here", "after"), leading):
         await eventually(lambda: "the archiver says: after" in caplog.text)
     assert "xxxx" not in caplog.text
 
