@@ -108,8 +108,17 @@ which no failure tells it of."""
 ROUTE_REFRESH_S: Final = 1.0
 """Least time between two questions to HAKeeper about the same shard."""
 
+OUTAGE_TOLD_S: Final = 5.0
+"""After so long without progress the program's log is told, once. It is longer than an election,
+which is nothing unusual."""
+
 HALTED_REPLICAS_MAX: Final = 3
 """A call gives up when so many replicas have said that their data cannot be trusted."""
+
+# --- the program's log ---------------------------------------------------------------------------
+
+LOGGED_ERROR_CHARS_MAX: Final = 500
+"""Characters of an error in a line of the log: it may have come from a store."""
 
 # --- connections -------------------------------------------------------------------------------
 
