@@ -137,6 +137,14 @@ RECONNECT_BACKOFF_MIN_MS: Final = 2_000
 """How gRPC paces its attempts at one address. The client chooses another address sooner. The least
 is also the time that gRPC gives one attempt to connect."""
 
+TEST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
+"""Segments of a test's cluster: its stores set whole ones aside, and tests write little. A block of
+the largest size has room."""
+
+KEEPER_END_S: Final = 60.0
+"""How long a test waits for the end of its cluster: the stores are killed, which takes a busy
+machine a while."""
+
 assert FULL_BLOCK_BYTES <= MERGE_BYTES_MAX <= BLOCK_BYTES_MAX // 2
 assert 0 < NATURAL_BLOCKS_INFLIGHT_MAX <= BLOCKS_INFLIGHT_MAX <= SESSION_WINDOW
 

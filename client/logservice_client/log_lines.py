@@ -29,7 +29,7 @@ class Line(enum.Enum):
 
     RETRIED = logging.DEBUG, "log %d: %s failed at %s, and is tried again in %d ms: %s"
     SESSION_OPENED = logging.DEBUG, "log %d: a session for appends is open"
-    LEADER_LOST = logging.INFO, "log %d: its leader at %s does not serve it: %s"
+    LEADER_LOST = logging.INFO, "log %d: its leader at %s does not serve it now: %s"
     LEADER_MOVED = logging.INFO, "log %d: it is led at %s now, and no more at %s"
     SESSION_OPENED_AGAIN = logging.INFO, "log %d: a new session for appends is open"
     OUTAGE_OVER = logging.INFO, "log %d: %s goes on, after %.1f s"
@@ -54,7 +54,7 @@ class Line(enum.Enum):
         """Write it, if the logger takes its level."""
         if LOGGER.isEnabledFor(self.level):
             shown = [shown_error(a) if isinstance(a, LogServiceError) else a for a in arguments]
-            LOGGER.log(self.level, self.text, *shown)
+            LOGGER.log(self.level, self.text, *shown, stacklevel=2)
 
 
 def shown_error(error: LogServiceError) -> str:
