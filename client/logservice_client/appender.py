@@ -330,9 +330,11 @@ class Appender:
         self._backoff.reset()
         self._outage.went_on()
         if position.voters:
-            self.redundancy = Redundancy(position.healthy_voters, position.voters)
-            if meter is not None:
-                meter.redundant(self._shard, self.redundancy)
+            said = Redundancy(position.healthy_voters, position.voters)
+            if said != self.redundancy:
+                self.redundancy = said
+                if meter is not None:
+                    meter.redundant(self._shard, said)
         self._wake.set()
 
     # --- failures --------------------------------------------------------------------------------

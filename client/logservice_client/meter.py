@@ -7,14 +7,12 @@ return at once and must not raise.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from logservice_client.lag import Lag
 from logservice_client.redundancy import Redundancy
 
 
-class Meter(Protocol):
-    """See `LogClient(meter=...)`. Whoever wants some of it inherits from it; the rest does nothing.
+class Meter:
+    """See `LogClient(meter=...)`. Inherit from it, and override what is wanted: here nothing is done.
 
     `shard` is the log; 0 for a call that concerns none.
     """
@@ -31,7 +29,7 @@ class Meter(Protocol):
         """Another store leads the log than the client knew of; calls go there from now on."""
 
     def redundant(self, shard: int, redundancy: Redundancy) -> None:
-        """What a leader's ack said about its voters."""
+        """A leader's ack said something new about its voters."""
 
     def followed(self, shard: int, records: int, size: int) -> None:
         """A follow got an answer with so many records. `size`: the bytes of their blocks."""

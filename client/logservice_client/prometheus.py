@@ -77,11 +77,22 @@ class Metrics(Meter):
             registry=registry,
         )
 
+        # To find a series by its labels costs more than to count.
+        self._appends: dict[int, tuple[Histogram, Counter, Counter]] = {}
+
     def appended(self, shard: int, records: int, size: int, seconds: float) -> None:
         """See `Meter`."""
-        self._seconds.labels(shard).observe(seconds)
-        self._records.labels(shard).inc(records)
-        self._bytes.labels(shard).inc(size)
+        found = self._appends.get(shard)
+        if found is None:
+            found = self._appends[shard] = (
+                self._seconds.labels(shard),
+                self._records.labels(shard),
+                self._bytes.labels(shard),
+            )
+        took, counted, weighed = found
+        took.observe(seconds)
+        counted.inc(records)
+        weighed.inc(size)
 
     def retried(self, shard: int, reason: str) -> None:
         """See `Meter`."""
