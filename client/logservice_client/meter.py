@@ -12,7 +12,7 @@ from logservice_client.redundancy import Redundancy
 
 
 class Meter:
-    """See `LogClient(meter=...)`. Inherit from it, and override what is wanted: here nothing is done.
+    """See `LogClient(meter=...)`. Inherit from it, and override what is wanted. Here is nothing.
 
     `shard` is the log; 0 for a call that concerns none.
     """
