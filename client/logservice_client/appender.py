@@ -127,6 +127,7 @@ class Appender:
         self._backoff = Backoff()
         self._outage = Outage(shard, "append")
         self._had_session = False
+        self._told_fenced = -1
         self._closed = False
         self.redundancy = Redundancy()
         """What the newest ack of the leader said."""
@@ -171,6 +172,7 @@ class Appender:
         try:
             while True:
                 while not (self.queue.pending or self._unsettled):
+                    self._outage.forget()
                     self._wake.clear()
                     await self._wake.wait()
                 address = ""
@@ -405,7 +407,9 @@ class Appender:
             while (waiting := self.queue.pop()) is not None:
                 waiting.fail(error)
         if error.reason is Reason.FENCED:
-            Line.FENCED.say(self._shard, refused.epoch, error)
+            if refused.epoch != self._told_fenced:
+                self._told_fenced = refused.epoch
+                Line.FENCED.say(self._shard, refused.epoch, error)
             for batch in [*self.queue.pending]:
                 if batch.epoch == refused.epoch:
                     self.queue.drop(batch)

@@ -75,7 +75,8 @@ def _lsns(lag: Lag) -> int:
 
 class Outage:
     """Whether something that should go on does. It is told once, after OUTAGE_TOLD_S, and once more
-    when it is over; each failure on the way is a line of its own (`Reporter.retried`).
+    when it is over; each failure on the way is a line of its own (`Reporter.retried`). When nobody
+    waits for it any more, there is nothing to go on, and what comes later is counted anew.
     """
 
     __slots__ = ("_loop", "_shard", "_since_s", "_told", "_what")
@@ -99,7 +100,10 @@ class Outage:
 
     def went_on(self) -> None:
         """It makes progress."""
-        if self._since_s is not None:
-            if self._told:
-                Line.OUTAGE_OVER.say(self._shard, self._what, self._loop.time() - self._since_s)
-            self._since_s, self._told = None, False
+        if self._since_s is not None and self._told:
+            Line.OUTAGE_OVER.say(self._shard, self._what, self._loop.time() - self._since_s)
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits for it."""
+        self._since_s, self._told = None, False

@@ -14,7 +14,7 @@ from typing import Any
 import logservice_client.appender as appender_module
 import logservice_client.log_lines as log_lines
 import pytest
-from logservice_client import HoldLost, LogClient, LogServiceError, Outcome
+from logservice_client import Fenced, HoldLost, LogClient, LogServiceError, Outcome, reporter
 from logservice_client.bounds import LOGGED_ERROR_CHARS_MAX, OUTAGE_TOLD_S
 from logservice_client.channels import ChannelPool
 from logservice_client.held_log import HeldLog
@@ -104,9 +104,10 @@ async def test_inv_client_log_a_troubled_day_without_a_byte_of_a_record(
         await log.acquire_writer("one")
         async with LogClient(cluster.endpoints) as other:
             await other.shard(1).acquire_writer("two", takeover=True)
-        with pytest.raises(LogServiceError):
-            await log.append(SECRET)
-        assert heard.levels_of(Line.FENCED) == [logging.WARNING]
+        for _ in range(3):
+            with pytest.raises(Fenced):
+                await log.append(SECRET)
+        assert heard.levels_of(Line.FENCED) == [logging.WARNING], "once for an epoch"
 
         cluster.logs[1].fork(b"1" * 16, 2)
         for _ in range(2):
@@ -151,6 +152,36 @@ async def test_an_outage_is_told_once_and_its_end(
     outage.went_on()
     assert heard.said == [("OUTAGE", logging.WARNING), ("OUTAGE_OVER", logging.INFO)]
     assert heard.records[1].getMessage() == "log 7: append goes on, after 15.0 s"
+
+
+async def test_nobody_waits_so_nothing_is_interrupted(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    outage = Outage(7, "append")
+    outage.failed(NotReady())
+    outage.forget()
+    now_s += 3600
+    outage.failed(NotReady())
+    outage.went_on()
+    assert heard.said == []
+
+
+async def test_a_log_that_takes_no_appends_for_long(
+    cluster: FakeCluster, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "OUTAGE_TOLD_S", 0.05)
+    async with LogClient(cluster.endpoints) as client:
+        log = client.shard(1)
+        await log.append(b"a")
+        cluster.faults.extend([Fault(NotReady())] * 1000)
+        waiting = asyncio.create_task(log.append(b"b"))
+        await eventually(lambda: heard.levels_of(Line.OUTAGE))
+        cluster.faults.clear()
+        await waiting
+    assert heard.levels_of(Line.OUTAGE) == [logging.WARNING]
+    assert heard.levels_of(Line.OUTAGE_OVER) == [logging.INFO]
 
 
 class _Holds:
