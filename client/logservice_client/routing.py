@@ -5,7 +5,8 @@ errors, HAKeeper's GetShardInfo (asked through any store), and the endpoints tha
 Any replica accepts any request, so a wrong or old route costs a hop, never a wrong result; and when
 HAKeeper has no leader itself, the replicas known from before still work. Hence the rules:
 
-- a failed address goes to the end of the list for a while; it is never forgotten;
+- an address that failed, or that had not connected when a later one had, goes to the end of the
+  list for a while; it is never forgotten, and gRPC goes on connecting to it;
 - connecting races: the next address is tried beside a silent one after `CONNECT_STAGGER_S`, at once
   beside one that refused; the first to connect wins;
 - HAKeeper is asked in the background after a failure, and waited for only while nothing is known;
@@ -205,11 +206,19 @@ class Router:
             try:
                 await self._pool.connect(address)
             except (NotReady, HandshakeFailed):
-                self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
+                self._later(address)
                 raise
             return address
 
-        return await _race(connect, candidates, deadline)
+        first = await _race(connect, candidates, deadline)
+        # Or each call would give a silent address its head start again.
+        for slower in candidates[: candidates.index(first)]:
+            self._later(slower)
+        return first
+
+    def _later(self, address: str) -> None:
+        """It did not connect: for a while others are tried first."""
+        self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
 
     async def shard_info(self, shard: int, deadline: Deadline) -> hakeeper_pb2.ShardInfo:
         """GetShardInfo of the first store that answers; every store is asked once. Raises
