@@ -55,7 +55,7 @@ class LogClient:
         addresses = parse_endpoints(endpoints)
         self._pool = ChannelPool(tls)
         reporter = Reporter(meter)
-        self._router = Router(self._pool, addresses, reporter, zone)
+        self._router = Router(self._pool, addresses, zone, reporter)
         self._caller = Caller(self._pool, self._router, traceparent, reporter, self._life)
         self._shards: dict[int, Shard] = {}
         self.hakeeper = HakeeperClient(self._caller)

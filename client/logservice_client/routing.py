@@ -73,13 +73,17 @@ class Router:
     """Routes of one client. It sends GetShardInfo itself and nothing else."""
 
     def __init__(
-        self, pool: ChannelPool, endpoints: Sequence[str], reporter: Reporter, zone: str = ""
+        self,
+        pool: ChannelPool,
+        endpoints: Sequence[str],
+        zone: str = "",
+        reporter: Reporter | None = None,
     ) -> None:
         """`endpoints`: client addresses (host:port) of any stores; shuffled to spread clients.
         `zone`: where the client is, in the words of the stores' labels; "" for nowhere.
         """
         self._pool = pool
-        self._reporter = reporter
+        self._reporter = reporter or Reporter()
         self._zone = zone
         self._endpoints = random.sample(list(endpoints), len(endpoints))
         self._routes: dict[int, Route] = {}
