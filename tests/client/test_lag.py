@@ -90,9 +90,10 @@ def test_append_times_of_real_stores() -> None:
             log.append(b"a")
         with closing(log.follow(1)) as items:
             first = next(items)
-            assert items.lag is not None
-            if first.append_time_us and items.lag.lsns:
-                assert items.lag.seconds is not None
+            behind = items.lag
+            assert behind is not None
+            assert (first.next_lsn, behind.lsns) == (2, 2)
+            assert behind.seconds is not None, "the log has append times"
             for item in items:
                 if item.next_lsn == 4:
                     break
