@@ -108,8 +108,17 @@ which no failure tells it of."""
 ROUTE_REFRESH_S: Final = 1.0
 """Least time between two questions to HAKeeper about the same shard."""
 
+OUTAGE_TOLD_S: Final = 5.0
+"""After so long without progress the program's log is told, once. It is longer than an election,
+which is nothing unusual."""
+
 HALTED_REPLICAS_MAX: Final = 3
 """A call gives up when so many replicas have said that their data cannot be trusted."""
+
+# --- the program's log ---------------------------------------------------------------------------
+
+LOGGED_ERROR_CHARS_MAX: Final = 500
+"""Characters of an error in a line of the log: it may have come from a store."""
 
 # --- connections -------------------------------------------------------------------------------
 
@@ -132,6 +141,14 @@ handshake included. A store that needs longer is never reached, whatever the tim
 it is much longer than the handshake of a store without a free core. Behind a cut link the kernel
 asks again after 1, 3 and 7 seconds: so a longer attempt finds a link that is back nearly as soon as
 several short ones."""
+
+TEST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
+"""Segments of a test's cluster: its stores set whole ones aside, and tests write little. A block of
+the largest size has room."""
+
+KEEPER_END_S: Final = 60.0
+"""How long a test waits for the end of its cluster: the stores are killed, which takes a busy
+machine a while."""
 
 assert FULL_BLOCK_BYTES <= MERGE_BYTES_MAX <= BLOCK_BYTES_MAX // 2
 assert 0 < NATURAL_BLOCKS_INFLIGHT_MAX <= BLOCKS_INFLIGHT_MAX <= SESSION_WINDOW
