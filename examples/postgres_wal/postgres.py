@@ -38,6 +38,7 @@ STOP_LIMIT_S: Final = 120.0
 SETTINGS: Final = {
     "listen_addresses": "''",
     "wal_level": "replica",
+    "wal_keep_size": "'256MB'",  # of a new timeline, until a shipper has made its slot
     "max_connections": "40",
     "shared_buffers": "32MB",
     "dynamic_shared_memory_type": "mmap",  # a killed server leaves none behind
@@ -122,14 +123,20 @@ class Postgres:
         self._must(as_postgres(["touch", self.data / "recovery.signal"]))
 
     def configure(self, settings: dict[str, str]) -> None:
-        """Add to its configuration; values as the file has them. It counts from the next start on."""
+        """Add to its configuration, from the next start on; values as the file has them."""
         lines = "".join(f"{name} = {value}\n" for name, value in settings.items())
         with (self.data / "postgresql.conf").open("a") as file:
             file.write(lines)
 
     def start(self) -> None:
         """Start it. It need not answer yet."""
-        command = [self.programs / "postgres", "-D", self.data, "-k", self.directory]
+        command: list[str | Path] = [
+            self.programs / "postgres",
+            "-D",
+            self.data,
+            "-k",
+            self.directory,
+        ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 as_postgres(command), stdout=log, stderr=log, start_new_session=True
@@ -145,7 +152,8 @@ class Postgres:
             if self._process.poll() is not None:
                 raise PostgresFailed(f"PostgreSQL has ended:\n{self.last_lines()}")
             with contextlib.suppress(PostgresError):
-                if not recovered or self.value("SELECT pg_is_in_recovery()") == "f":
+                in_recovery = self.value("SELECT pg_is_in_recovery()") == "t"
+                if not (recovered and in_recovery):
                     return
             if time.monotonic() > deadline_s:
                 raise PostgresFailed(f"PostgreSQL is not ready:\n{self.last_lines()}")

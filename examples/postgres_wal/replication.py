@@ -117,7 +117,12 @@ class Connection:
         return await self._answer()
 
     async def identify(self) -> System:
-        """Who the server is, and where it stands."""
+        """Who the server is, and where it stands. Raises ConnectionLost while it recovers: its
+        timeline is not decided yet.
+        """
+        (recovers,) = (await self.query("SHOW in_hot_standby")).rows
+        if recovers != [b"off"]:
+            raise ConnectionLost("the server is still recovering")
         (found,) = (await self.query("IDENTIFY_SYSTEM")).rows
         (size,) = (await self.query("SHOW wal_segment_size")).rows
         try:

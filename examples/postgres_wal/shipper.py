@@ -58,7 +58,7 @@ class Shipper:
         self._said = ""
 
     async def run(self) -> None:
-        """Ship for ever. Raises LogTaken, ShippingRefused, and what waiting does not make better."""
+        """Ship for ever. Raises LogTaken, ShippingRefused, and what no waiting makes better."""
         while True:
             try:
                 await self._session()

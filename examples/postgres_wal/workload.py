@@ -99,26 +99,24 @@ class Bench(threading.Thread):
         self._server = server
         self._directory = directory
         self._over = threading.Event()
-        self.output = ""
-        self.runs = 0
+        self.failed = False
+        """Whether a run ended in the middle."""
         give_to_postgres(directory)
 
     def run(self) -> None:
         """Until `end`, or until a run fails: the server is gone."""
         while not self._over.is_set():
-            command = [self._server.programs / "pgbench", *self._server.place, "-n", "-l"]
+            command = [str(self._server.programs / "pgbench"), *self._server.place, "-n", "-l"]
             command += ["-c", str(BENCH_CLIENTS), "-t", str(BENCH_TRANSACTIONS), "postgres"]
             done = subprocess.run(
                 as_postgres(command),
                 capture_output=True,
-                text=True,
                 check=False,
                 cwd=self._directory,
             )
-            self.output = done.stdout + done.stderr
-            if done.returncode != 0:
+            self.failed = done.returncode != 0
+            if self.failed:
                 return
-            self.runs += 1
 
     def end(self) -> None:
         """Stop; returns when no transaction is under way."""
