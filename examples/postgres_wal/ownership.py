@@ -13,7 +13,8 @@ name, and never again after another one acquired it.
 
 from __future__ import annotations
 
-from logservice_client import LogServiceError, Outcome, Shard, StaleEpoch
+from logservice_client import LogServiceError, Outcome, Shard, StaleEpoch, UnknownOutcome
+from logservice_client.caller import AFTER_UNKNOWN
 
 
 class LogTaken(Exception):
@@ -38,6 +39,9 @@ class Ownership:
                 self.name, expected_epoch=epoch, timeout=timeout_s
             )
         except StaleEpoch as error:
+            if AFTER_UNKNOWN in error.metadata and error.holder == self.name:
+                self._epoch = 0  # it may be our own attempt whose answer was lost: look again
+                raise UnknownOutcome("the writer epoch may be ours") from error
             raise LogTaken(f"{error.holder!r} acquired the log at the same moment") from error
         except LogServiceError as error:
             if error.outcome is Outcome.UNKNOWN:
