@@ -282,7 +282,8 @@ async def test_garbage_ends_in_an_error_of_ours(tmp_path: Path, seed: int) -> No
         Connection.next_of_stream,
     ]
     try:
-        async with asyncio.timeout(60), connected(tmp_path, *answers) as (connection, _):
+        # The server ends the connection behind its garbage: it may have promised more.
+        async with connected(tmp_path, *answers[: at + 1]) as (connection, _):
             for step in steps:
                 await step(connection)
     except PostgresError:

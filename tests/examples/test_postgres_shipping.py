@@ -55,7 +55,7 @@ class Server:
         self.left_at: dict[int, int] = {}
         self.reported = 0
         self.on_report: Callable[[int], None] = lambda _: None
-        self.connections = 0
+        self.streamed = False
         self.lose_after = 0
         """End each connection after so many pieces; 0: never."""
 
@@ -73,7 +73,6 @@ class Server:
         self.timeline = new
 
     async def connect(self) -> ServerConnection:
-        self.connections += 1
         return ServerConnection(self)
 
 
@@ -85,7 +84,9 @@ class ServerConnection:
 
     async def identify(self) -> System:
         server = self.server
-        return System(SYSTEM, server.timeline, server.end(server.timeline), 20)
+        # It is young when it is asked for the first time: the log begins with its first segment.
+        position = server.end(server.timeline) if server.streamed else BEGIN + 9
+        return System(SYSTEM, server.timeline, position, 20)
 
     async def ensure_slot(self, slot: str) -> None:
         assert slot == "slot"
@@ -95,6 +96,7 @@ class ServerConnection:
 
     async def start_stream(self, slot: str, timeline: int, position: int) -> None:
         self.timeline, self.position = timeline, position
+        self.server.streamed = True
 
     async def next_of_stream(self) -> WalData | KeepAlive | TimelineEnded:
         await asyncio.sleep(0)
@@ -136,14 +138,18 @@ def durable(content: Content, timeline: int) -> bytes:
     return found
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for happens in the programs
+        await asyncio.sleep(0)
+
+
 async def shipped(server: Server, log: MemoryLog, name: str = "db-1") -> list[str]:
     """Ship until everything is reported; what the shipper said. Raises what ended it."""
     said: list[str] = []
     shipper = Shipper(log, name, "slot", server.connect, said.append)
     running = asyncio.create_task(shipper.run())
     try:
-        while server.reported < server.end(server.timeline) and not running.done():
-            await asyncio.sleep(0.001)
+        await until(lambda: server.reported >= server.end(server.timeline) or running.done())
         if running.done():
             running.result()
     finally:
@@ -266,8 +272,7 @@ async def test_appends_under_way_and_wal_that_waits_are_bounded() -> None:
     waits = WAITING_BYTES_MAX // APPEND_BYTES_MAX
     assert source.given == APPENDS_INFLIGHT_MAX + waits + 1
     log.hold.set()
-    while source.reports[-1] < BEGIN + 60 * APPEND_BYTES_MAX:
-        await asyncio.sleep(0)
+    await until(lambda: source.reports[-1] == BEGIN + 60 * APPEND_BYTES_MAX)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -336,14 +341,14 @@ def _is_durable(content: Content, flushed: int) -> None:
 async def test_a_shipper_that_is_killed_at_any_point_loses_and_doubles_nothing(seed: int) -> None:
     """Each is killed after some turns of the loop, and leaves what it had under way."""
     chance = random.Random(seed)
-    server, content = Server(seed), Content()
+    server, content = Server(seed, 120_000), Content()
     server.on_report = lambda flushed: _is_durable(content, flushed)
     kills = 0
     while server.reported < server.end(1):
         log = MemoryLog(content)
         shipper = Shipper(log, "db-1", "slot", server.connect, lambda _: None)
         running = asyncio.create_task(shipper.run())
-        for _ in range(chance.randrange(1, 120)):
+        for _ in range(chance.randrange(1, 60)):
             await asyncio.sleep(0)
         kills += not running.done()
         running.cancel()
@@ -365,6 +370,7 @@ async def test_a_log_that_is_truncated_to_its_end_says_nothing() -> None:
     server, content = Server(), Content()
     await shipped(server, MemoryLog(content))
     content.first_lsn = len(content.records) + 1
+    server.wal[1] += b"more of it"
     with pytest.raises(WalMissing):
         await shipped(server, MemoryLog(content))
 
@@ -462,8 +468,7 @@ async def test_a_shipper_that_was_replaced_reports_nothing_more() -> None:
     said: list[str] = []
     shipper = Shipper(log, "db-1", "slot", server.connect, said.append)
     running = asyncio.create_task(shipper.run())
-    while not content.records:
-        await asyncio.sleep(0)
+    await until(lambda: bool(content.records))
     await take_over(MemoryLog(content), "db-2", 1.0)
     there = len(durable(content, 1))
     with pytest.raises(LogTaken, match="db-2"):
