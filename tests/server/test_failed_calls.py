@@ -1,8 +1,8 @@
 """A call that failed keeps nothing of its request (INV-GUARD-2), whoever refused it and when.
 
-Before that each append that was refused kept its block until the collector came, which it does after
-hundreds of thousands of new objects. A client that went on appending to a store that was full, as it
-may, made the store grow by a gigabyte in half a minute.
+Before that each append that was refused kept its block until the collector came, which it does
+after hundreds of thousands of new objects. A client that went on appending to a store that was
+full, as it may, made the store grow by a gigabyte in half a minute.
 """
 
 from __future__ import annotations
@@ -77,13 +77,12 @@ async def full(part: MemoryPart) -> AsyncIterator[None]:
 
 
 async def test_inv_guard_2_an_append_that_is_refused_at_once(store: Store) -> None:
-    async with stub(store) as log:
-        async with uncollected(), full(proposals(store)):
-            for _ in range(CALLS):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await log.Append(REQUEST)
-                assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            await eventually(lambda: alive(AppendRequest) == 0)
+    async with stub(store) as log, uncollected(), full(proposals(store)):
+        for _ in range(CALLS):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await log.Append(REQUEST)
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await eventually(lambda: alive(AppendRequest) == 0)
 
 
 @pytest.mark.parametrize("ending", ["refused", "cancelled"])
@@ -103,8 +102,6 @@ async def test_inv_guard_2_an_append_that_ends_while_it_waits(
     async with stub(store) as log:
         with without_collector():
             calls = [log.Append(REQUEST) for _ in range(CALLS)]
-            for call in calls:
-                asyncio.ensure_future(call)
             await eventually(lambda: len(waiting) == CALLS)
             assert alive(AppendRequest) == CALLS
             for call in calls:

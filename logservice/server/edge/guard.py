@@ -11,9 +11,9 @@ is known and before anything is decided or done. Health calls do not.
 A stream gets its handler's context wrapped (`guarded_stream`), so that the gate sees every message.
 
 An error knows the frames that it left, and they know the request. gRPC keeps the error of a call
-together with the call, in a cycle, and the collector comes too seldom to find it (`server.process`).
-So what fails here takes nothing of that along (`let_go`). Else each append that is refused would
-keep its block, in no part of the memory budget.
+together with the call, in a cycle, for which the collector comes too seldom (`server.process`). So
+what fails here takes nothing of that along (`let_go`). Else each append that is refused would keep
+its block, in no part of the memory budget.
 
 INV-GUARD-1: an RPC without a row cannot be registered.
 INV-GUARD-2: a call that failed keeps nothing of its request.
