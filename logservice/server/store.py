@@ -82,6 +82,7 @@ class Store:
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
         self._shares: descriptors.Shares | None = None
+        self._memory: MemoryFigures | None = None
         self._client_port: ClientPort | None = None
         self._archiver: ArchiverProcess | None = None
         self.client_address = ""
@@ -115,7 +116,7 @@ class Store:
         parts = self._parts = StoreParts(settings_of(self._config), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
-        memory = MemoryFigures(self._config, parts, transport, port)
+        memory = self._memory = MemoryFigures(self._config, parts, transport, port)
         monitor.attach(
             parts, transport.stats, self._tls, self.alarms, port.lines.figures, memory.figures
         )
@@ -154,6 +155,7 @@ class Store:
             *(self._shares.alarms() if self._shares is not None else ()),
             *(self._parts.host.clocks.alarms() if self._parts is not None else ()),
             *(self._archiver.alarms() if self._archiver is not None else ()),
+            *(self._memory.alarms() if self._memory is not None else ()),
         ]
 
     async def stop(self) -> None:

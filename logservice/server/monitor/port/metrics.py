@@ -367,7 +367,7 @@ _MEMORY: Final[Mapping[str, _Figure]] = {
     "used": _Figure("memory_part_bytes", False, "Bytes of a part of the memory budget in use."),
     "limit": _Figure("memory_part_limit_bytes", False, "Bytes that the part may have."),
     "refused": _Figure(
-        "memory_part_refused", True, "What found no room in a part that is shared by holders."
+        "memory_part_refused", True, "How often somebody had to pay because the part was full."
     ),
 }
 
