@@ -30,7 +30,7 @@ from logservice_wire.v1 import log_pb2
 from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
 from logservice.archive.range_file import read_batches
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 from logservice.archive.verifying import check_bytes, opened
 
 _OFFSET_BYTES: Final = 4

@@ -24,7 +24,7 @@ from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import ArchiveDamaged, Manifest, mark, marked, shard_ids
 from logservice.archive.range_file import read_batches
 from logservice.archive.running import Archiver
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 from logservice.archive.settings import (
     ArchiveSection,
     LogsSection,
