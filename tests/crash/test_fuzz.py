@@ -44,7 +44,7 @@ from logservice.nodehost.transport.wire.frame import (
 )
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from tests.crash.every_bit import OneSegment, write
-from tests.logdb.helpers import World, entries, installed, members, update
+from tests.logdb.helpers import NO_KEY, World, entries, installed, members, update
 
 EXECUTIONS = 20_000
 WRITTEN = write(16 * 1024, mark=True)
@@ -158,7 +158,7 @@ class Bytes(MemoryVfs):
 def entries_read(data: bytes) -> object:
     """The entries that a reader gets when the index has told it where they are."""
     offsets = array("I", [offset - START for offset in RUN.offsets])
-    read = EntryRead((1, 1), 1, SEED, 0, RUN.first, offsets, RUN.lengths)
+    read = EntryRead((1, 1), 1, SEED, 0, RUN.first, offsets, RUN.lengths, NO_KEY)
     found = read.run(Bytes(data))
     assert [entry.index for _, entry in found] == list(range(RUN.first, RUN.last + 1))
     return found

@@ -1,7 +1,11 @@
-"""Worlds for storage tests: a data directory on a memory or a real file system."""
+"""Worlds for storage tests: a data directory on a memory or a real file system.
+
+With LOGSERVICE_TEST_ENCRYPTED=1 in the environment all of them encrypt their entries.
+"""
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +26,15 @@ from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.logdb.io.segment_keys import SegmentKeys
 from logservice.membership import Member, Membership
+from logservice.sealing_keys import Keys
 from logservice.snapshot import Snapshot
+
+ENCRYPTED = os.environ.get("LOGSERVICE_TEST_ENCRYPTED") == "1"
+RING = Keys("a", {"a": b"a" * 32, "b": b"b" * 32})
+NO_KEY = SegmentKeys().opener(0, 0)
+"""For reads of plain entries."""
 
 SMALL = LogDbOptions(
     segment_bytes=4096,
@@ -44,7 +55,8 @@ class World:
     options: LogDbOptions = SMALL
     incarnation: int = 77
     directory: DataDirectory | None = None
-    cluster_version: int = 1
+    cluster_version: int = 2 if ENCRYPTED else 1
+    keys: Keys | None = RING if ENCRYPTED else None
 
     def open(self, options: LogDbOptions | None = None) -> LogDb:
         self.directory = DataDirectory.open(
@@ -62,6 +74,7 @@ class World:
             vfs=self.vfs,
             kv=self.kv,
             options=options or self.options,
+            keys=self.keys,
         )
 
     def close(self, db: LogDb) -> None:

@@ -9,7 +9,8 @@ the gap is small. They are copied in smaller parts, and a large payload by itsel
 saves a copy, and blocks so large that malloc may have to map them anew each time (from 128 KiB on,
 until it has seen a larger one freed).
 
-Both checksums of every record are verified, and that it is the record that the index means. A read
+Both checksums of every record are verified, and that it is the record that the index means. An
+encrypted payload is opened then, on the thread that reads. A read
 that fails names the first entry that cannot be read: the entries before it are good, so a repair
 begins there.
 
@@ -35,7 +36,10 @@ from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index
 from logservice.logdb.format.columns import EntryColumns
+from logservice.logdb.format.encryption import Opener
 from logservice.logdb.format.record import (
+    ASSOCIATED_BYTES,
+    ENCRYPTED_VERSION,
     RECORD,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
@@ -57,7 +61,9 @@ _COPY_GAP_BYTES_MAX: Final = LOGDB_READ_COPY_BYTES_MAX // 16
 
 @dataclass(slots=True)
 class EntryRead:
-    """Entries of `key` (shard, replica) from index `first` on: where each one is in `segment`."""
+    """Entries of `key` (shard, replica) from index `first` on: where each one is in `segment`.
+    lengths: of the payloads as they lie there. opener: opens those that are encrypted.
+    """
 
     key: tuple[int, int]
     segment: int
@@ -66,6 +72,7 @@ class EntryRead:
     first: int
     offsets: array[int]
     lengths: array[int]
+    opener: Opener
 
     @property
     def last(self) -> int:
@@ -163,12 +170,15 @@ class EntryRead:
                 or size != length
                 or kind != _ENTRY
                 or magic != RECORD_MAGIC
-                or version != RECORD_VERSION
                 or (shard, replica) != key
                 or detail not in _KINDS
                 or len(payload) != length
             ):
                 self._refuse(data + (large or b""), offset, index, length)
+            if version != RECORD_VERSION:
+                if version != ENCRYPTED_VERSION:
+                    self._refuse(data + (large or b""), offset, index, length)
+                payload = self.opener(payload, view[offset : offset + ASSOCIATED_BYTES])
             add((sequence, Entry(term, own, lsn, count, _KINDS[detail], payload)))
             index += 1
 
