@@ -33,7 +33,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -544,6 +544,10 @@ class LogDb:
     def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:
         ReplicaLog(self._states[key], self._files, self._fault_noted).blame(why, damaged_from)
 
+    def check_keys(self, keys: Keys) -> None:
+        """Raises KeysMissing when `use_keys` would."""
+        self._files.keys.check(keys)
+
     def use_keys(self, keys: Keys) -> None:
         """Another ring from now on: the next group begins a segment, if its active key is another
         one. Raises KeysMissing, and changes nothing, when a segment needs a key that is not in it.
@@ -616,6 +620,7 @@ class LogDb:
             disk=self._space.state,
             ballast=self._space.ballast.held,
             faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
+            key_bytes=self._key_bytes(),
         )
 
     # --- inside ----------------------------------------------------------------------------------
@@ -661,6 +666,12 @@ class LogDb:
         )
         self._begun.append(group)
         return group
+
+    def _key_bytes(self) -> tuple[tuple[str, int], ...]:
+        keys, found = self._files.keys, Counter[str]()
+        for segment, size in self._files.sizes.items():
+            found[keys.name(keys.tags[segment])] += size
+        return tuple(sorted(found.items()))
 
     def _copies_room(self) -> int:
         """Bytes of live records, as they lie, whose copies surely fit. A plain one whose copy is

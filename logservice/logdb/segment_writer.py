@@ -317,9 +317,7 @@ class SegmentWriter:
         if group.new_segment_bytes:
             self._create(group, at.segment)
             label = PLAIN if group.cipher is None else group.cipher.label
-            head = encode_segment_header(
-                at.segment, self._files.incarnation, group.sequence, label
-            )
+            head = encode_segment_header(at.segment, self._files.incarnation, group.sequence, label)
             buffers, offset = [head, *group.encoded.buffers], 0
         else:
             buffers, offset = group.encoded.buffers, at.offset

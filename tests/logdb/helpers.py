@@ -22,11 +22,11 @@ from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.segment_keys import SegmentKeys
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.logdb.io.segment_keys import SegmentKeys
 from logservice.membership import Member, Membership
 from logservice.sealing_keys import Keys
 from logservice.snapshot import Snapshot

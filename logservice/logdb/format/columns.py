@@ -1,9 +1,9 @@
 """EntryColumns: where consecutive entries of one replica lie in one segment, as compact columns.
 
-16 bytes per entry: LSN u64, offset u32, length of the payload on the disk u32; terms are run-length coded (a term
-lasts for many entries), record counts are differences of LSNs (INV-LOG-LSN), kinds and write
-sequences stay on disk. The same columns are the unit of the in-memory index and the row of the
-derived one.
+16 bytes per entry: LSN u64, offset u32, length of the payload on the disk u32; terms are run-length
+coded (a term lasts for many entries), record counts are differences of LSNs (INV-LOG-LSN), kinds
+and write sequences stay on disk. The same columns are the unit of the in-memory index and the row
+of the derived one.
 """
 
 from __future__ import annotations

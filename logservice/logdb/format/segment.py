@@ -4,9 +4,9 @@ A segment is ``<id as 16 hexadecimal digits>.segment`` in one directory. Ids gro
 every file and are never used twice. The first 64 bytes, little-endian: ``magic 8s, version u16,
 flags u16, key tag u32, segment u64, incarnation u64, first group's sequence u64, key check 8 bytes,
 reserved 12 bytes, crc u32`` (CRC seeded as everything else). Tag and check say which key the
-entries are encrypted with (`encryption`); 0, if none. Commit groups follow, each at a multiple of 8;
-after the last one zeros or, in a recycled file (`spare_segments`), groups of another segment, which
-do not verify here.
+entries are encrypted with (`encryption`); 0, if none. Commit groups follow, each at a multiple of
+8; after the last one zeros or, in a recycled file (`spare_segments`), groups of another segment,
+which do not verify here.
 
 The header is a label for people and tools: recovery trusts the name and the chain of the groups,
 so damage to a header loses nothing. A reader who does not find a key there tries those it has.

@@ -124,19 +124,26 @@ class SegmentKeys:
         self._refused.discard(segment)
         self._ciphers.pop(segment, None)
 
+    def check(self, keys: Keys) -> None:
+        """Raises KeysMissing when a key that a segment needs is not in that ring, or is another one
+        there.
+        """
+        if self.ring is None:
+            return
+        needed = set(self.tags.values())
+        for key_id, key in self.ring.keys.items():
+            if key_tag(key_id) not in needed:
+                continue
+            if key_id not in keys.keys:
+                raise KeysMissing(f"segments need the key {key_id}, which is not in the ring")
+            if keys.keys[key_id] != key:
+                raise KeysMissing(f"the ring has another key {key_id} than segments have")
+
     def replace(self, keys: Keys) -> None:
         """Another ring from now on; its active key is that of segments that are begun from now on.
-        Raises KeysMissing, and changes nothing, when a key that a segment needs is not in it, or is
-        another one there.
+        Raises KeysMissing, and changes nothing, as `check`.
         """
-        if self.ring is not None:
-            for key_id, key in self.ring.keys.items():
-                if key_tag(key_id) not in self.tags.values():
-                    continue
-                if key_id not in keys.keys:
-                    raise KeysMissing(f"segments need the key {key_id}, which is not in the ring")
-                if keys.keys[key_id] != key:
-                    raise KeysMissing(f"the ring has another key {key_id} than segments have")
+        self.check(keys)
         self.ring, self._ids = keys, _ids(keys)
 
     def _derived(self, key_id: str, incarnation: int, segment: int) -> SegmentCipher:

@@ -275,9 +275,7 @@ class ReplicaLog:
         )
 
 
-def _fitting(
-    lengths: array[int], overhead: int, room: int, at_least: int
-) -> tuple[int, int]:
+def _fitting(lengths: array[int], overhead: int, room: int, at_least: int) -> tuple[int, int]:
     """How many of the payloads fit into `room` bytes, or `at_least` so many, and their bytes. Each
     is by `overhead` shorter than its length.
     """

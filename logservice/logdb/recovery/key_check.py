@@ -55,9 +55,7 @@ def find_keys(survey: Survey) -> list[str]:
             missing.add(keys.name(header.label.tag))
     problems = [f"the key is not in the ring: {name}" for name in sorted(missing)]
     problems += [f"the ring has another key under the same id: {name}" for name in sorted(wrong)]
-    return problems + [
-        f"no key of the ring opens {name}, whose header is damaged" for name in lost
-    ]
+    return problems + [f"no key of the ring opens {name}, whose header is damaged" for name in lost]
 
 
 def _try_all(survey: Survey, segment: int) -> bool:
