@@ -11,15 +11,20 @@ import pytest
 from logservice.bounds import LOGDB_READ_COPY_BYTES_MAX
 from logservice.checksum import crc32
 from logservice.envelope import ENVELOPE_BYTES, BlockEnvelope, ProposalId, encode_blocks
+from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, SessionId
-from logservice.logdb.format.commit_group import group_bytes
+from logservice.logdb.format.commit_group import RecordRun, group_bytes
 from logservice.logdb.format.encryption import SegmentCipher, segment_cipher
+from logservice.logdb.format.group_encoder import encode_runs
 from logservice.logdb.format.record import (
     ASSOCIATED_BYTES,
     ENCRYPTED_OVERHEAD_BYTES,
+    ENCRYPTED_VERSION,
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
+    Meta,
     RecordCorrupt,
+    RecordKind,
     decode_header,
     payload_view,
     record_bytes,
@@ -242,6 +247,26 @@ def test_a_flipped_bit_is_damage_of_that_record(at: int) -> None:
         fault = log_of(db).fault
         found.append((fault.damaged_from, fault.reason.split(", ")[1]))  # type: ignore[union-attr]
     assert found[0] == found[1]
+
+
+def test_only_an_entry_is_ever_encrypted() -> None:
+    for kind in RecordKind:
+        run = RecordRun(
+            1, 1, 1, [Meta(kind, 1, HardState() if kind is RecordKind.HARD_STATE else None)]
+        )
+        body: list[bytes | memoryview] = []
+        if kind is RecordKind.ENTRY:
+            run = RecordRun(1, 1, 1, [], (entry(1),))
+        encode_runs(body, [run], 1, 1, 64)
+        data = bytearray(b"".join(body))
+        assert not decode_header(bytes(data), 0, 1).encrypted
+        data[2] = ENCRYPTED_VERSION
+        data[68:72] = crc32(data[:68], 1).to_bytes(4, "little")
+        if kind is RecordKind.ENTRY:
+            assert decode_header(bytes(data), 0, 1).encrypted
+            continue
+        with pytest.raises(RecordCorrupt, match="record version 2"):
+            decode_header(bytes(data), 0, 1)
 
 
 # --- keys that are not there ----------------------------------------------------------------------

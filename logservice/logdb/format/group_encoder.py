@@ -43,7 +43,6 @@ from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import (
     COMMIT,
     ENCRYPTED_OVERHEAD_BYTES,
-    ENCRYPTED_VERSION,
     HARD_STATE,
     PADDING,
     RECORD_HEADER_BYTES,
@@ -220,7 +219,7 @@ def _encrypt_entries(
     """Append the records of a run's entries, encrypted, from write sequence `sequence` on, with
     `nonces` from `at` on. Returns their bytes in the segment.
     """
-    word = RECORD_MAGIC | ENCRYPTED_VERSION << 16 | RecordKind.ENTRY << 24
+    word = RECORD_MAGIC | record.ENCRYPTED_VERSION << 16 | RecordKind.ENTRY << 24
     pack, pack_crc, crc, encrypt = _ASSOCIATED.pack, _CRC.pack, crc32, cipher.encrypt
     shard, replica = run.shard, run.replica
     size = 0
