@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from logservice_wire.errors import Halted
 
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.format.record import ENCRYPTED_OVERHEAD_BYTES
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import KvEngine
@@ -33,6 +35,10 @@ from logservice.snapshot import Snapshot
 
 ENCRYPTED = os.environ.get("LOGSERVICE_TEST_ENCRYPTED") == "1"
 RING = Keys("a", {"a": b"a" * 32, "b": b"b" * 32})
+OVERHEAD = ENCRYPTED_OVERHEAD_BYTES if ENCRYPTED else 0
+of_plain_bytes = pytest.mark.skipif(
+    ENCRYPTED, reason="it counts bytes, or groups of a segment, as they are in plain segments of v1"
+)
 NO_KEY = SegmentKeys().opener(0, 0)
 """For reads of plain entries."""
 
@@ -57,6 +63,7 @@ class World:
     directory: DataDirectory | None = None
     cluster_version: int = 2 if ENCRYPTED else 1
     keys: Keys | None = RING if ENCRYPTED else None
+    draw_bytes: Callable[[int], bytes] = os.urandom
 
     def open(self, options: LogDbOptions | None = None) -> LogDb:
         self.directory = DataDirectory.open(
@@ -75,6 +82,7 @@ class World:
             kv=self.kv,
             options=options or self.options,
             keys=self.keys,
+            draw_bytes=self.draw_bytes,
         )
 
     def close(self, db: LogDb) -> None:
