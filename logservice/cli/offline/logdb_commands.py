@@ -93,9 +93,9 @@ def dump(directory: Path, live: bool, form: str) -> None:
 @keys_option
 @output_option
 def stats(directory: Path, live: bool, keys: Keys | None, form: str) -> None:
-    """Show used and live bytes of each segment, its key, and who keeps it.
+    """Show used and live bytes of each segment, and who keeps it.
 
-    A key is shown by its id if it is among the keys that are given.
+    The key that it is encrypted with is shown by its id if it is among the keys that are given.
     """
     rows = [
         {

@@ -89,7 +89,9 @@ def write(
     keys: Keys | None,
     form: str,
 ) -> None:
-    """Write a new data directory from what is left; encrypted, if there are keys.
+    """Write a new data directory from what is left.
+
+    With keys, its entries are encrypted with the active one.
 
     In it shards go on from the longest log that is left. Each log is another lineage there, with
     one voter. The old directories stay as they are: keep them as evidence.

@@ -146,7 +146,7 @@ def encode_runs(
         nonces = cipher.nonces(sum([len(run.entries) for run in runs]))
     for run in runs:
         shard, replica, metas, entries = run.shard, run.replica, run.metas, run.entries
-        first_sequence = sequence = run.write_sequence
+        first = sequence = run.write_sequence
         begin = offset
         index = last = term = vote = commit = kinds = 0
         if metas:
@@ -188,21 +188,9 @@ def encode_runs(
                 offset += RECORD_HEADER_BYTES + length + (-length & 7)
                 sequence += 1
             run.size = offset - run.offset
+        size, count = offset - begin, sequence - first
         add_row(
-            pack_row(
-                shard,
-                replica,
-                first_sequence,
-                index,
-                last,
-                term,
-                vote,
-                commit,
-                offset - begin,
-                sequence - first_sequence,
-                kinds,
-                0,
-            )
+            pack_row(shard, replica, first, index, last, term, vote, commit, size, count, kinds, 0)
         )
     return b"".join(rows), offset
 
