@@ -104,10 +104,10 @@ class Target:
     store: StoreId
     person: str
     options: LogDbOptions = field(default_factory=LogDbOptions)
-    keys: Keys | None = None
     draw_bytes: Callable[[int], bytes] = secrets.token_bytes
     draw: Callable[[], int] = lambda: secrets.randbits(63) | 1
     now_s: Callable[[], int] = lambda: SystemClock().wall_us() // 1_000_000
+    keys: Keys | None = None
 
 
 def refusal(choice: Choice) -> str:
