@@ -39,6 +39,7 @@ from typing import Protocol
 
 from logservice_wire.errors import Halted, InvalidArgument
 
+from logservice import versions
 from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN, LOGDB_UNREADABLE_PAGES_MAX
 from logservice.clock import Clock, SystemClock
 from logservice.ids import Index, ReplicaId, ShardId
@@ -200,7 +201,8 @@ class LogDb:
         segment_keys = SegmentKeys(keys, draw_bytes)
         files = SegmentFiles(vfs, segments, identity.incarnation, segment_keys)
         try:
-            check_keys(Survey(files, LOGDB_UNREADABLE_PAGES_MAX))
+            if identity.cluster_version > versions.FIRST:
+                check_keys(Survey(files, LOGDB_UNREADABLE_PAGES_MAX))
         except BaseException:
             files.close()
             raise
@@ -670,15 +672,16 @@ class LogDb:
     def _key_bytes(self) -> tuple[tuple[str, int], ...]:
         keys, found = self._files.keys, Counter[str]()
         for segment, size in self._files.sizes.items():
-            found[keys.name(keys.tags[segment])] += size
+            found[keys.name(keys.tags.get(segment, 0))] += size
         return tuple(sorted(found.items()))
 
     def _copies_room(self) -> int:
         """Bytes of live records, as they lie, whose copies surely fit. A plain one whose copy is
         encrypted grows by 32 bytes at most, and it has 72 at least: by less than half.
         """
-        room, tags = self._space.copies_room(), self._files.keys.tags
-        return room * 2 // 3 if self._writer.encrypts and not all(tags.values()) else room
+        room, files = self._space.copies_room(), self._files
+        plain = any(not files.keys.tags.get(segment) for segment in files.sizes)
+        return room * 2 // 3 if plain and self._writer.encrypts else room
 
     def _commit_runs(self, runs: list[RecordRun]) -> None:
         count = sum(run.record_count for run in runs)

@@ -53,7 +53,7 @@ class SegmentKeys:
         """
         self.ring = keys
         self.tags: dict[int, int] = {}
-        """Of every segment that exists, or is on its way to the disk; 0: it is plain."""
+        """Of segments that exist, or are on their way to the disk. 0, or none: it is plain."""
         self._refused: set[int] = set()
         self._draw = draw
         self._unopened = unopened

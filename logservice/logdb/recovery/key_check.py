@@ -7,7 +7,8 @@ was written; so if no key opens it, the key is missing. Where no such entry is l
 key.
 
 This comes first because a store that lacks a key would find no entry that it can read, and have its
-replicas replaced one after the other (INV-ENC-3). Nothing is written here.
+replicas replaced one after the other (INV-ENC-3). Nothing is written here. A directory of cluster
+version 1 has only plain segments, and is not looked at.
 """
 
 from __future__ import annotations
