@@ -24,7 +24,6 @@ from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.logdb.io.segment_keys import SegmentKeys
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
@@ -39,8 +38,6 @@ OVERHEAD = ENCRYPTED_OVERHEAD_BYTES if ENCRYPTED else 0
 of_plain_bytes = pytest.mark.skipif(
     ENCRYPTED, reason="it counts bytes, or groups of a segment, as they are in plain segments of v1"
 )
-NO_KEY = SegmentKeys().opener(0, 0)
-"""For reads of plain entries."""
 
 SMALL = LogDbOptions(
     segment_bytes=4096,

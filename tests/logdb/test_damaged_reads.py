@@ -22,7 +22,7 @@ from logservice.logdb.format.record import RECORD_HEADER_BYTES, RecordCorrupt
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.logdb.read.replica_log import ReplicaLog
-from tests.logdb.helpers import NO_KEY, SMALL, World, entries, log_of, of_plain_bytes, update
+from tests.logdb.helpers import SMALL, World, entries, log_of, of_plain_bytes, update
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_the_gap_that_is_read_over_and_the_span_are_bounded() -> None:
     def spans(*records: tuple[int, int]) -> list[tuple[int, int, int, int]]:
         offsets = array("I", [offset for offset, _ in records])
         lengths = array("I", [length for _, length in records])
-        return list(EntryRead((1, 1), 1, 0, 0, 1, offsets, lengths, NO_KEY).spans())
+        return list(EntryRead((1, 1), 1, 0, 0, 1, offsets, lengths, None).spans())
 
     gap, span = LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
     assert spans((64, 8)) == [(0, 1, 64, 80)]

@@ -233,6 +233,19 @@ def test_a_payload_that_was_moved_to_another_record_is_refused() -> None:
     assert log.fault.damaged_from == 2
 
 
+def test_a_plain_record_in_an_encrypted_segment_is_refused_and_the_other_way_round() -> None:
+    """INV-ENC-2."""
+    for world in (encrypted(), World(keys=None, cluster_version=2)):
+        db = world.open()
+        db.commit([update(1, 1, entries(1, 3, size=100))])
+        data, seed = image(world, 1), segment_seed(world.incarnation, 1)
+        _, at, _ = records(world, 1)
+        data[at + 2] ^= 3  # the other version of the two
+        data[at + 68 : at + 72] = crc32(data[at : at + 68], seed).to_bytes(4, "little")
+        assert visible(db)[1, 1] is None
+        assert "plain and encrypted" in log_of(db).faulty
+
+
 @pytest.mark.parametrize("at", [0, 3, 12, 71, 72, 83, 84, 150, 171])
 def test_a_flipped_bit_is_damage_of_that_record(at: int) -> None:
     plain, world = World(keys=None, cluster_version=2), encrypted()

@@ -61,8 +61,8 @@ class SegmentFiles:
             seed = self._seeds[segment] = segment_seed(self.incarnation, segment)
         return seed
 
-    def opener(self, segment: int) -> Opener:
-        """Opens the encrypted payloads of a segment."""
+    def opener(self, segment: int) -> Opener | None:
+        """Opens the payloads of a segment; None: they are plain."""
         return self.keys.opener(self.incarnation, segment)
 
     def ids(self) -> list[int]:

@@ -77,8 +77,12 @@ class SegmentKeys:
         """What the segment's cipher is with each key of the ring."""
         return [self._derived(key_id, incarnation, segment) for key_id in self._ids.values()]
 
-    def opener(self, incarnation: int, segment: int) -> Opener:
-        """Opens the payloads of a segment. One that cannot raises KeysMissing when it is used."""
+    def opener(self, incarnation: int, segment: int) -> Opener | None:
+        """Opens the payloads of a segment; None: they are plain. One that cannot raises KeysMissing
+        when it is used.
+        """
+        if not self.tags.get(segment):
+            return None
         if self._unopened:
             return _as_it_is
         cipher = self.cipher(incarnation, segment)

@@ -62,7 +62,8 @@ _COPY_GAP_BYTES_MAX: Final = LOGDB_READ_COPY_BYTES_MAX // 16
 @dataclass(slots=True)
 class EntryRead:
     """Entries of `key` (shard, replica) from index `first` on: where each one is in `segment`.
-    lengths: of the payloads as they lie there. opener: opens those that are encrypted.
+    lengths: of the payloads as they lie there. opener: opens them, as they are all encrypted; None:
+    all are plain (INV-ENC-2).
     """
 
     key: tuple[int, int]
@@ -72,7 +73,7 @@ class EntryRead:
     first: int
     offsets: array[int]
     lengths: array[int]
-    opener: Opener
+    opener: Opener | None
 
     @property
     def last(self) -> int:
@@ -140,7 +141,8 @@ class EntryRead:
         large: the payload of the only one, which is not in `data` then.
         """
         unpack, view, add = RECORD.unpack_from, memoryview(data), found.append
-        seed, key, index = self.seed, self.key, self.first + low
+        seed, key, index, opener = self.seed, self.key, self.first + low, self.opener
+        expected = RECORD_VERSION if opener is None else ENCRYPTED_VERSION
         for at, length in zip(self.offsets[low:high], self.lengths[low:high], strict=True):
             offset = at - start
             body = offset + RECORD_HEADER_BYTES
@@ -170,15 +172,14 @@ class EntryRead:
                 or size != length
                 or kind != _ENTRY
                 or magic != RECORD_MAGIC
+                or version != expected
                 or (shard, replica) != key
                 or detail not in _KINDS
                 or len(payload) != length
             ):
                 self._refuse(data + (large or b""), offset, index, length)
-            if version != RECORD_VERSION:
-                if version != ENCRYPTED_VERSION:
-                    self._refuse(data + (large or b""), offset, index, length)
-                payload = self.opener(payload, view[offset : offset + ASSOCIATED_BYTES])
+            if opener is not None:
+                payload = opener(payload, view[offset : offset + ASSOCIATED_BYTES])
             add((sequence, Entry(term, own, lsn, count, _KINDS[detail], payload)))
             index += 1
 
@@ -189,6 +190,8 @@ class EntryRead:
         here = header.kind, header.shard, header.replica, header.index, header.length
         if here != (RecordKind.ENTRY, *self.key, index, length) or header.detail not in _KINDS:
             raise RecordCorrupt("another record is in the entry's place")
+        if header.encrypted != (self.opener is not None):
+            raise RecordCorrupt("one of plain and encrypted, and the segment is the other")
         payload_view(view, offset, header, self.seed)
         raise RecordCorrupt("the record was another one when it was looked at again")
 
