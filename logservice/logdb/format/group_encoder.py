@@ -140,9 +140,8 @@ def encode_runs(
     append = body.append
     rows: list[bytes] = []
     add_row = rows.append
-    overhead, nonces, drawn = 0, b"", 0
+    nonces, drawn = b"", 0
     if cipher is not None:
-        overhead = ENCRYPTED_OVERHEAD_BYTES
         nonces = cipher.nonces(sum([len(run.entries) for run in runs]))
     for run in runs:
         shard, replica, metas, entries = run.shard, run.replica, run.metas, run.entries
@@ -153,7 +152,7 @@ def encode_runs(
             size, index, term, vote, commit, kinds = _encode_metas(body, run, seed, start_word)
             offset += size
             sequence += len(metas)
-        run.segment, run.offset, run.overhead = segment, offset, overhead
+        run.segment, run.offset = segment, offset
         if entries:
             kinds |= _ENTRY_BIT
             index = entries[0].index
@@ -210,7 +209,7 @@ def _encrypt_entries(
     word = RECORD_MAGIC | record.ENCRYPTED_VERSION << 16 | RecordKind.ENTRY << 24
     pack, pack_crc, crc, encrypt = _ASSOCIATED.pack, _CRC.pack, crc32, cipher.encrypt
     shard, replica = run.shard, run.replica
-    size = 0
+    run.overhead, size = ENCRYPTED_OVERHEAD_BYTES, 0
     for entry in run.entries:
         length = len(entry.payload) + ENCRYPTED_OVERHEAD_BYTES
         head = pack(
