@@ -59,6 +59,8 @@ class SegmentKeys:
         self._unopened = unopened
         self._ciphers: dict[int, SegmentCipher] = {}
         self._ids = _ids(keys)
+        self.active_tag = key_tag(keys.active) if keys is not None else 0
+        """The tag of the key for new segments; 0 when they are plain."""
 
     def new_cipher(self, incarnation: int, segment: int) -> SegmentCipher:
         """The cipher of a segment that is begun with the active key."""
@@ -105,11 +107,6 @@ class SegmentKeys:
             return "unknown"
         return self._ids.get(tag, f"tag {tag:08x}") if tag else PLAIN_NAME
 
-    @property
-    def active_tag(self) -> int:
-        """The tag of the key for new segments; 0 when they are plain."""
-        return key_tag(self.ring.active) if self.ring is not None else 0
-
     def begun(self, segment: int, cipher: SegmentCipher | None) -> None:
         """A segment is to be written with that cipher."""
         self.tags[segment] = cipher.label.tag if cipher is not None else 0
@@ -148,7 +145,7 @@ class SegmentKeys:
         Raises KeysMissing, and changes nothing, as `check`.
         """
         self.check(keys)
-        self.ring, self._ids = keys, _ids(keys)
+        self.ring, self._ids, self.active_tag = keys, _ids(keys), key_tag(keys.active)
 
     def _derived(self, key_id: str, incarnation: int, segment: int) -> SegmentCipher:
         assert self.ring is not None
