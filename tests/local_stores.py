@@ -12,5 +12,4 @@ from logservice.cli.processes.local_cluster import LocalCluster
 
 def kill_stores(cluster: LocalCluster) -> None:
     """Kill every store of the cluster that runs, and wait until it is gone."""
-    for store_id in cluster.stores:
-        cluster.kill(store_id)
+    cluster.kill_all()

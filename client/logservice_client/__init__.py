@@ -53,15 +53,17 @@ from logservice_wire.errors import (
 
 from logservice_client.client import LogClient
 from logservice_client.digesting import RangeDigest
+from logservice_client.follow import Follow
 from logservice_client.following import Answer
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
+from logservice_client.lag import Lag
 from logservice_client.lineage import Lineage
 from logservice_client.meter import Meter
 from logservice_client.read_result import Gap, GapReason, LsnAtTime, ReadResult, Records
 from logservice_client.redundancy import Redundancy
 from logservice_client.shard import Shard
-from logservice_client.sync import SyncLogClient, SyncShard
+from logservice_client.sync import SyncFollow, SyncLogClient, SyncShard
 from logservice_client.tls import Tls, TlsFiles
 from logservice_client.version import __version__
 
@@ -78,6 +80,7 @@ __all__ = [
     "DiskFull",
     "EventsCompacted",
     "Fenced",
+    "Follow",
     "Gap",
     "GapReason",
     "HakeeperClient",
@@ -87,6 +90,7 @@ __all__ = [
     "HoldLost",
     "HoldRefused",
     "InvalidArgument",
+    "Lag",
     "Lineage",
     "LineageChanged",
     "LogClient",
@@ -114,6 +118,7 @@ __all__ = [
     "ShardRestoring",
     "StaleEpoch",
     "StaleTruncate",
+    "SyncFollow",
     "SyncLogClient",
     "SyncShard",
     "Tls",

@@ -68,8 +68,10 @@ from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
 from logservice_client.life import closed
 from logservice_client.lineage import KnownLineage
+from logservice_client.log_lines import Line
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.redundancy import Redundancy
+from logservice_client.reporter import Outage
 
 _FOR_GOOD: Final = frozenset(
     {
@@ -123,6 +125,9 @@ class Appender:
         self._stream: AppendStream | None = None
         self._stall_s = STALL_TIMEOUT_S
         self._backoff = Backoff()
+        self._outage = Outage(shard, "append")
+        self._had_session = False
+        self._told_fenced = -1
         self._closed = False
         self.redundancy = Redundancy()
         """What the newest ack of the leader said."""
@@ -167,6 +172,7 @@ class Appender:
         try:
             while True:
                 while not (self.queue.pending or self._unsettled):
+                    self._outage.forget()
                     self._wake.clear()
                     await self._wake.wait()
                 address = ""
@@ -184,8 +190,12 @@ class Appender:
                     else:
                         self._delayed(error)
                     if self._unsettled or self.queue.pending:
-                        self._caller.retried(self._shard, error)
-                        await asyncio.sleep(self._backoff.next_s(error))
+                        pause_s = self._backoff.next_s(error)
+                        self._outage.failed(error)
+                        self._caller.reporter.retried(
+                            self._shard, "append", address, error, pause_s
+                        )
+                        await asyncio.sleep(pause_s)
         finally:
             watch.cancel()
 
@@ -205,6 +215,9 @@ class Appender:
             self._history.heard(opened.position)
             self._session = Session(opened.session_id, opened.nonce)
             self._next_sequence = 1
+            opened_line = Line.SESSION_OPENED_AGAIN if self._had_session else Line.SESSION_OPENED
+            opened_line.say(self._shard)
+            self._had_session = True
         return self._session
 
     async def _serve(self, address: str, session: Session) -> None:
@@ -300,7 +313,7 @@ class Appender:
         self, acks: Sequence[log_pb2.AppendStreamResponse.Ack], position: log_pb2.LogPosition
     ) -> None:
         """Settle batches in order; called by the stream for every message of acks."""
-        meter = self._caller.meter
+        meter = self._caller.reporter.meter
         for ack in acks:
             batch = self._unsettled[0] if self._unsettled else None
             if batch is None or (ack.sequence, ack.record_count) != (
@@ -317,10 +330,13 @@ class Appender:
                 meter.appended(self._shard, batch.record_count, batch.size, took_s)
         self._stall_s = STALL_TIMEOUT_S
         self._backoff.reset()
+        self._outage.went_on()
         if position.voters:
-            self.redundancy = Redundancy(position.healthy_voters, position.voters)
-            if meter is not None:
-                meter.redundant(self._shard, self.redundancy)
+            said = Redundancy(position.healthy_voters, position.voters)
+            if said != self.redundancy:
+                self.redundancy = said
+                if meter is not None:
+                    meter.redundant(self._shard, said)
         self._wake.set()
 
     # --- failures --------------------------------------------------------------------------------
@@ -391,12 +407,16 @@ class Appender:
             while (waiting := self.queue.pop()) is not None:
                 waiting.fail(error)
         if error.reason is Reason.FENCED:
+            if refused.epoch != self._told_fenced:
+                self._told_fenced = refused.epoch
+                Line.FENCED.say(self._shard, refused.epoch, error)
             for batch in [*self.queue.pending]:
                 if batch.epoch == refused.epoch:
                     self.queue.drop(batch)
                     batch.fail(error)
 
     def _lose_session(self, error: LogServiceError) -> None:
+        Line.SESSION_LOST.say(self._shard, len(self._unsettled), error)
         for batch in self._unsettled:
             batch.fail(_unknown(error))
         self._forget_unsettled()
@@ -430,7 +450,9 @@ class Appender:
             stream = self._stream
             if stream is not None and self._unsettled and stream.silent_s(now_s) > self._stall_s:
                 self._stall_s = min(self._stall_s * 2, STALL_TIMEOUT_MAX_S)
-                stream.break_off(f"no ack for {stream.silent_s(now_s):.1f} s")
+                silent_s = stream.silent_s(now_s)
+                Line.STALLED.say(self._shard, stream.address, silent_s)
+                stream.break_off(f"no ack for {silent_s:.1f} s")
 
     def _expire(self, now_s: float) -> None:
         for batch in [*self.queue.pending]:

@@ -1,4 +1,4 @@
-"""Records as Arrow, without copying or touching a single one. The only file that needs pyarrow.
+"""Records as Arrow, and Arrow as a block; no record is touched. The only file that needs pyarrow.
 
 A block's two columns have the layout of an Arrow binary array, so the array's buffers are windows
 on the bytes that came from the network. Only the LSN column has to be made: one addition.
@@ -6,12 +6,15 @@ on the bytes that came from the network. Only the LSN column has to be made: one
 
 from __future__ import annotations
 
+import time
 from array import array
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from logservice_wire.block import block_of_columns
+from logservice_wire.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from logservice_wire.block import Block
@@ -33,6 +36,32 @@ def values(block: Block, skipped: int, count: int) -> pa.BinaryArray:
     """`count` records of the block from number `skipped` on, pointing into the block."""
     buffers = [None, pa.py_buffer(block.offsets_column), pa.py_buffer(block.values)]
     return pa.BinaryArray.from_buffers(pa.binary(), count, buffers, null_count=0, offset=skipped)
+
+
+def block_of(column: pa.Array) -> bytes:
+    """The block of the values of a column (binary or string), for `Shard.append_block`: they are
+    appended together or not at all, with consecutive LSNs. The values are copied once.
+
+    Raises InvalidArgument for another type, for nulls and for no values, and TooLarge when they are
+    more than a block may hold.
+    """
+    if column.null_count:
+        raise InvalidArgument("a record is bytes, not null", field="column")
+    if not len(column):
+        raise InvalidArgument("nothing to append", field="column")
+    try:
+        values = column.cast(pa.binary())
+    except pa.ArrowException as error:
+        raise InvalidArgument(f"records are bytes, not {column.type}", field="column") from error
+    _, offsets_buffer, values_buffer = values.buffers()
+    offsets = pa.Array.from_buffers(
+        pa.int32(), len(values) + 1, [None, offsets_buffer], offset=values.offset
+    )
+    low, high = offsets[0].as_py(), offsets[-1].as_py()
+    bytes_of = memoryview(values_buffer or b"")[low:high]
+    from_zero = pc.subtract(offsets, offsets[0])
+    shown = memoryview(from_zero.buffers()[1])[: 4 * len(from_zero)]
+    return block_of_columns(shown, bytes_of, time.time_ns() // 1000)
 
 
 def lsns(first_lsn: int, count: int) -> pa.Int64Array:

@@ -108,8 +108,17 @@ which no failure tells it of."""
 ROUTE_REFRESH_S: Final = 1.0
 """Least time between two questions to HAKeeper about the same shard."""
 
+OUTAGE_TOLD_S: Final = 5.0
+"""After so long without progress the program's log is told, once. It is longer than an election,
+which is nothing unusual."""
+
 HALTED_REPLICAS_MAX: Final = 3
 """A call gives up when so many replicas have said that their data cannot be trusted."""
+
+# --- the program's log ---------------------------------------------------------------------------
+
+LOGGED_ERROR_CHARS_MAX: Final = 500
+"""Characters of an error in a line of the log: it may have come from a store."""
 
 # --- connections -------------------------------------------------------------------------------
 
@@ -124,9 +133,22 @@ KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
 RECONNECT_BACKOFF_FIRST_MS: Final = 100
 RECONNECT_BACKOFF_MAX_MS: Final = 1_000
-RECONNECT_BACKOFF_MIN_MS: Final = 2_000
-"""How gRPC paces its attempts at one address. The client chooses another address sooner. The least
-is also the time that gRPC gives one attempt to connect."""
+"""How gRPC paces its attempts at one address. The client chooses another address sooner."""
+
+RECONNECT_BACKOFF_MIN_MS: Final = 8_000
+"""gRPC's least time between two attempts is also the time that it gives one attempt to connect, the
+handshake included. A store that needs longer is never reached, whatever the timeout of the call, so
+it is much longer than the handshake of a store without a free core. Behind a cut link the kernel
+asks again after 1, 3 and 7 seconds: so a longer attempt finds a link that is back nearly as soon as
+several short ones."""
+
+TEST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
+"""Segments of a test's cluster: its stores set whole ones aside, and tests write little. A block of
+the largest size has room."""
+
+KEEPER_END_S: Final = 60.0
+"""How long a test waits for the end of its cluster: the stores are killed, which takes a busy
+machine a while."""
 
 assert FULL_BLOCK_BYTES <= MERGE_BYTES_MAX <= BLOCK_BYTES_MAX // 2
 assert 0 < NATURAL_BLOCKS_INFLIGHT_MAX <= BLOCKS_INFLIGHT_MAX <= SESSION_WINDOW

@@ -22,8 +22,8 @@ from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIM
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import REPEATABLE, error_of, may_repeat
 from logservice_client.life import Life, UnderWay
-from logservice_client.meter import Meter
 from logservice_client.pacing import LEAST_S, Backoff, Deadline
+from logservice_client.reporter import Reporter
 from logservice_client.routing import Router
 
 NEAR: Final[frozenset[Rpc[Any, Any]]] = frozenset({READ, GET_SHARD_STATUS})
@@ -47,25 +47,20 @@ class Caller:
         pool: ChannelPool,
         router: Router,
         traceparent: Traceparent | None = None,
-        meter: Meter | None = None,
+        reporter: Reporter | None = None,
         life: Life | None = None,
     ) -> None:
-        """Use the client's connections and routes. `traceparent`, `meter`: see `LogClient`."""
+        """Use the client's connections and routes. `traceparent`: see `LogClient`."""
         self.life = life or Life()
         self.pool = pool
         self.router = router
         self.traceparent = traceparent
-        self.meter = meter
+        self.reporter = reporter or Reporter()
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
         """The metadata of a call that is made here and now."""
         found = self.traceparent() if self.traceparent is not None else ""
         return (("traceparent", found),) if found else None
-
-    def retried(self, shard: int | None, error: LogServiceError) -> None:
-        """`error` ended an attempt, and another one follows."""
-        if self.meter is not None:
-            self.meter.retried(shard or 0, error.reason.value)
 
     async def call(
         self,
@@ -130,7 +125,7 @@ class Caller:
                     or not may_repeat(error, mutating=rpc.mutates, idempotent=rpc.idempotent)
                 ):
                     raise _honest(error, unknown) from error
-                self.retried(shard, error)
+                self.reporter.retried(shard, rpc.name, address, error, pause_s)
             await asyncio.sleep(pause_s)
 
     async def _attempt(

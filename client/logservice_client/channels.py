@@ -33,6 +33,7 @@ from logservice_client.bounds import (
     TLS_RELOAD_S,
 )
 from logservice_client.handshake import cause
+from logservice_client.log_lines import Line
 from logservice_client.tls import Tls, TlsFiles
 
 _READY: Final = grpc.ChannelConnectivity.READY
@@ -137,6 +138,7 @@ class ChannelPool:
         if found == self._tls:
             return
         self._tls = found
+        Line.CERTIFICATES_RENEWED.say()
         for address, old in self._channels.items():
             task = asyncio.get_running_loop().create_task(self._renew(address, old))
             self._renewing.add(task)

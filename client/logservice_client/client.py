@@ -15,6 +15,7 @@ from logservice_client.environment import from_environment
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.life import Life
 from logservice_client.meter import Meter
+from logservice_client.reporter import Reporter
 from logservice_client.routing import Router
 from logservice_client.shard import Shard
 from logservice_client.tls import Tls, TlsFiles
@@ -46,14 +47,16 @@ class LogClient:
         `zone`: where this process is, in the words of the stores' labels (``zone``, or
         ``region/zone``). Reads go to a replica there first; appends always go to the leader.
 
-        `meter`: told of acked blocks, retries and redundancy; `otel.Metrics()` is one.
+        `meter`: told what happens, for counters; `prometheus.Metrics()` and `otel.Metrics()` are
+        such.
         """
         asyncio.get_running_loop()
         self._life = Life()
         addresses = parse_endpoints(endpoints)
         self._pool = ChannelPool(tls)
-        self._router = Router(self._pool, addresses, zone)
-        self._caller = Caller(self._pool, self._router, traceparent, meter, self._life)
+        reporter = Reporter(meter)
+        self._router = Router(self._pool, addresses, zone, reporter)
+        self._caller = Caller(self._pool, self._router, traceparent, reporter, self._life)
         self._shards: dict[int, Shard] = {}
         self.hakeeper = HakeeperClient(self._caller)
 

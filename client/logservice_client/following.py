@@ -27,20 +27,23 @@ from logservice_wire.v1 import log_pb2
 
 from logservice_client.caller import Caller
 from logservice_client.failure import error_of, may_repeat
+from logservice_client.lag import Standing
 from logservice_client.lineage import KnownLineage
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.read_result import Gap, Records, runs_of
+from logservice_client.reporter import Outage
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one message of a store brought. next_lsn: where it goes on. at_tail: the replica had
-    applied nothing behind it.
+    applied nothing behind it. tail_lsn: the newest LSN that it had applied.
     """
 
     items: list[Records | Gap]
     next_lsn: int
     at_tail: bool
+    tail_lsn: int
 
 
 class Following:
@@ -60,9 +63,21 @@ class Following:
         self._patience_s = patience_s
         self._backoff = Backoff()
         self._holes = bool(wanted.from_timestamp_us or wanted.from_append_time_us)
+        self._outage = Outage(wanted.shard_id, "follow")
+        self._received = Standing(wanted.lsn)
 
     async def answers(self) -> AsyncGenerator[Answer]:
         """See `Shard.follow`. An answer may have no items."""
+        reporter, shard = self._caller.reporter, self._wanted.shard_id
+        reporter.follows(shard, self._received)
+        try:
+            async with aclosing(self._answers()) as answers:
+                async for answer in answers:
+                    yield answer
+        finally:
+            reporter.follows_no_more(shard, self._received)
+
+    async def _answers(self) -> AsyncGenerator[Answer]:
         wanted = self._wanted
         deadline = Deadline(self._patience_s)
         while not 0 < wanted.until_lsn < wanted.lsn:
@@ -76,6 +91,7 @@ class Following:
                     async for response in responses:
                         answer = self._taken(response)
                         self._backoff.reset()
+                        self._outage.went_on()
                         yield answer
                         if 0 < wanted.until_lsn < wanted.lsn:
                             return
@@ -92,7 +108,8 @@ class Following:
                     deadline.remaining_s() <= pause_s
                 ):
                     raise
-                self._caller.retried(wanted.shard_id, error)
+                self._outage.failed(error)
+                self._caller.reporter.retried(wanted.shard_id, FOLLOW.name, address, error, pause_s)
             with self._caller.life.under_way():
                 await asyncio.sleep(pause_s)
 
@@ -104,13 +121,29 @@ class Following:
         next_lsn = max(wanted.lsn, response.next_lsn)
         if wanted.until_lsn:
             # Blocks are never cut by a store.
+            next_lsn = min(next_lsn, wanted.until_lsn + 1)
             items = [
                 item.until(wanted.until_lsn + 1)
                 for item in items
                 if item.first_lsn <= wanted.until_lsn
             ]
         wanted.lsn = next_lsn
-        return Answer(items, next_lsn, next_lsn > response.position.applied_lsn)
+        tail_lsn = response.position.applied_lsn
+        self._count(items, next_lsn, tail_lsn)
+        return Answer(items, next_lsn, next_lsn > tail_lsn, tail_lsn)
+
+    def _count(self, items: list[Records | Gap], next_lsn: int, tail_lsn: int) -> None:
+        reporter = self._caller.reporter
+        if reporter.meter is None:
+            return
+        self._received.heard(tail_lsn)
+        self._received.took(next_lsn, items[-1].append_time_us if items else 0)
+        found = [item for item in items if isinstance(item, Records)]
+        reporter.followed(
+            self._wanted.shard_id,
+            sum(item.record_count for item in found),
+            sum(len(item.block.data) for item in found),
+        )
 
     async def _responses(self, address: str) -> AsyncGenerator[log_pb2.ReadResponse]:
         caller = self._caller

@@ -34,11 +34,14 @@ from logservice_wire.errors import (
 )
 
 from logservice_client.bounds import HOLD_RENEWALS_PER_TTL
+from logservice_client.log_lines import Line
 from logservice_client.tn_shards import boottime_s
 
 
 class Holds(Protocol):
     """What is needed of `Shard`."""
+
+    shard_id: int
 
     async def set_hold(self, name: str, lsn: int, *, ttl: int = 0) -> None:
         """See `Shard.set_hold`."""
@@ -159,6 +162,8 @@ class HeldLog:
             except LogServiceError as error:
                 if isinstance(error, PermissionDenied) and "owner" in error.metadata:
                     self._loses(0)  # it is another identity's by now, so this one's ended
+                elif not self.sure:
+                    Line.HOLD_NOT_RENEWED.say(self._log.shard_id, self.name, error)
                 # Else the next one may come through; `sure` says how long there is for it.
             else:
                 if stands > self.lsn:
@@ -171,4 +176,5 @@ class HeldLog:
             name=self.name,
             first_lsn=first_lsn or "",
         )
+        Line.HOLD_LOST.say(self._log.shard_id, self.name, self.lsn)
         return self._lost

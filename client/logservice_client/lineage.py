@@ -20,6 +20,8 @@ from typing import Final
 from logservice_wire.errors import LineageChanged
 from logservice_wire.v1 import log_pb2
 
+from logservice_client.log_lines import Line
+
 LINEAGE_BYTES: Final = 16
 
 
@@ -39,10 +41,11 @@ class Lineage:
 class KnownLineage:
     """What one handle knows. `changed`: the error that it raises until the change is accepted."""
 
-    __slots__ = ("changed", "lineage")
+    __slots__ = ("_shard", "changed", "lineage")
 
-    def __init__(self) -> None:
+    def __init__(self, shard: int) -> None:
         """Nothing was heard yet."""
+        self._shard = shard
         self.lineage: Lineage | None = None
         self.changed: LineageChanged | None = None
 
@@ -78,6 +81,8 @@ class KnownLineage:
 
     def refused(self, error: LineageChanged) -> None:
         """A store says that the log has another lineage."""
+        if self.changed is None:
+            Line.LINEAGE_CHANGED.say(self._shard, error)
         self.changed = error
 
     def accept(self) -> Lineage | None:

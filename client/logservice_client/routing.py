@@ -5,7 +5,8 @@ errors, HAKeeper's GetShardInfo (asked through any store), and the endpoints tha
 Any replica accepts any request, so a wrong or old route costs a hop, never a wrong result; and when
 HAKeeper has no leader itself, the replicas known from before still work. Hence the rules:
 
-- a failed address goes to the end of the list for a while; it is never forgotten;
+- an address that failed, or that had not connected when a later one had, goes to the end of the
+  list for a while; it is never forgotten, and gRPC goes on connecting to it;
 - connecting races: the next address is tried beside a silent one after `CONNECT_STAGGER_S`, at once
   beside one that refused; the first to connect wins;
 - HAKeeper is asked in the background after a failure, and waited for only while nothing is known;
@@ -42,21 +43,25 @@ from logservice_client.bounds import (
 )
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import ELSEWHERE, error_of
+from logservice_client.log_lines import Line
 from logservice_client.pacing import Deadline
+from logservice_client.reporter import Reporter
 
 ValueT = TypeVar("ValueT")
 
 
 class Route:
-    """The known addresses of one shard. `leader` is empty when it is unknown. `near`: those of
-    `replicas` that are in the client's zone. `deleted`: says that the shard is gone for good.
+    """The known addresses of one shard. `leader` is empty when it is unknown; `led` is the last
+    one. `near`: those of `replicas` that are in the client's zone. `deleted`: says that the shard
+    is gone for good.
     """
 
-    __slots__ = ("asked_at_s", "deleted", "leader", "near", "refresh", "replicas")
+    __slots__ = ("asked_at_s", "deleted", "leader", "led", "near", "refresh", "replicas")
 
     def __init__(self) -> None:
         """Nothing is known."""
         self.leader = ""
+        self.led = ""
         self.deleted: ShardDeleted | None = None
         self.replicas: tuple[str, ...] = ()
         self.near: tuple[str, ...] = ()
@@ -67,11 +72,18 @@ class Route:
 class Router:
     """Routes of one client. It sends GetShardInfo itself and nothing else."""
 
-    def __init__(self, pool: ChannelPool, endpoints: Sequence[str], zone: str = "") -> None:
+    def __init__(
+        self,
+        pool: ChannelPool,
+        endpoints: Sequence[str],
+        zone: str = "",
+        reporter: Reporter | None = None,
+    ) -> None:
         """`endpoints`: client addresses (host:port) of any stores; shuffled to spread clients.
         `zone`: where the client is, in the words of the stores' labels; "" for nowhere.
         """
         self._pool = pool
+        self._reporter = reporter or Reporter()
         self._zone = zone
         self._endpoints = random.sample(list(endpoints), len(endpoints))
         self._routes: dict[int, Route] = {}
@@ -149,7 +161,7 @@ class Router:
         # Clients of one zone share its replicas.
         route.near = tuple(random.sample(near, len(near)))
         if info.leader_address and not route.leader:
-            route.leader = info.leader_address
+            self.learn_leader(shard, info.leader_address)
 
     def learn_position(self, shard: int, position: log_pb2.LogPosition) -> None:
         """Note the leader that an answer names."""
@@ -158,7 +170,13 @@ class Router:
 
     def learn_leader(self, shard: int, address: str) -> None:
         """Send the shard's next request to `address` first."""
-        self._route(shard).leader = address
+        route = self._route(shard)
+        if address == route.leader:
+            return
+        before, route.led = route.led, address
+        route.leader = address
+        if before not in ("", address):
+            self._reporter.redirected(shard, address, before)
 
     def learn_failure(self, shard: int | None, address: str, error: LogServiceError) -> None:
         """Note that `address` could not serve the call, and why."""
@@ -176,10 +194,11 @@ class Router:
             return
         route = self._route(shard)
         if hint:
-            route.leader = hint
+            self.learn_leader(shard, hint)
             self._failed_until_s.pop(hint, None)
         elif route.leader == address:
             route.leader = ""
+            Line.LEADER_LOST.say(shard, address, error)
         self._refresh_soon(shard)
 
     async def connect_first(self, candidates: Sequence[str], deadline: Deadline) -> str:
@@ -191,11 +210,19 @@ class Router:
             try:
                 await self._pool.connect(address)
             except (NotReady, HandshakeFailed):
-                self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
+                self._later(address)
                 raise
             return address
 
-        return await _race(connect, candidates, deadline)
+        first = await _race(connect, candidates, deadline)
+        # Or each call would give a silent address its head start again.
+        for slower in candidates[: candidates.index(first)]:
+            self._later(slower)
+        return first
+
+    def _later(self, address: str) -> None:
+        """It did not connect: for a while others are tried first."""
+        self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
 
     async def shard_info(self, shard: int, deadline: Deadline) -> hakeeper_pb2.ShardInfo:
         """GetShardInfo of the first store that answers; every store is asked once. Raises

@@ -40,8 +40,10 @@ from logservice_client.batch import Batch
 from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.digesting import Progress, RangeDigest, digest_of
+from logservice_client.follow import Follow
 from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
+from logservice_client.lag import Standing
 from logservice_client.pipeline import HandedOver
 from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
 from logservice_client.records import Record, checked_records, expected, too_large
@@ -208,7 +210,7 @@ class Shard(ShardCalls):
         response = await self._call(READ, request, timeout, stale=stale)
         return result_of(response, lsn)
 
-    async def follow(
+    def follow(
         self,
         lsn: int,
         *,
@@ -220,7 +222,7 @@ class Shard(ShardCalls):
         until_append_time_us: int = 0,
         on_tail: Callable[[int], None] | None = None,
         patience: float = TIMEOUT_DEFAULT_S,
-    ) -> AsyncGenerator[Records | Gap]:
+    ) -> Follow:
         """Read from `lsn` on and wait for more, for ever or until a condition holds.
 
         until_lsn: stop after that LSN. until_tail: stop at the tail as it is now. The timestamps
@@ -233,6 +235,7 @@ class Shard(ShardCalls):
 
         `on_tail` is called with the next LSN whenever everything before it was taken and the
         replica had nothing more to give; the first time no earlier than the tail at the beginning.
+        What is returned says how far it is behind the tail: `Follow.lag`.
         """
         answers = self.follow_answers(
             lsn,
@@ -245,12 +248,8 @@ class Shard(ShardCalls):
             tell_tail=on_tail is not None,
             patience=patience,
         )
-        async with aclosing(answers):
-            async for answer in answers:
-                for item in answer.items:
-                    yield item
-                if answer.at_tail and on_tail is not None:
-                    on_tail(answer.next_lsn)
+        standing = Standing(lsn)
+        return Follow(standing, _items_of(answers, standing, on_tail))
 
     async def follow_answers(
         self,
@@ -288,13 +287,12 @@ class Shard(ShardCalls):
             return
         wanted.until_lsn = until_lsn or 0
         if tell_tail and lsn > tail_lsn:
-            yield Answer([], lsn, at_tail=True)
+            yield Answer([], lsn, at_tail=True, tail_lsn=tail_lsn)
         following = Following(self._caller, self._history, wanted, patience)
         async with aclosing(following.answers()) as answers:
             async for answer in answers:
-                yield Answer(
-                    answer.items, answer.next_lsn, answer.at_tail and answer.next_lsn > tail_lsn
-                )
+                at_tail = answer.at_tail and answer.next_lsn > tail_lsn
+                yield Answer(answer.items, answer.next_lsn, at_tail, answer.tail_lsn)
 
     async def records(
         self,
@@ -576,3 +574,17 @@ class Shard(ShardCalls):
     async def close(self) -> None:
         """Stop appending; see `LogClient.close`."""
         await self._appender.close()
+
+
+async def _items_of(
+    answers: AsyncGenerator[Answer], standing: Standing, on_tail: Callable[[int], None] | None
+) -> AsyncGenerator[Records | Gap]:
+    async with aclosing(answers):
+        async for answer in answers:
+            standing.heard(answer.tail_lsn)
+            for item in answer.items:
+                standing.took(item.next_lsn, item.append_time_us)
+                yield item
+            standing.took(answer.next_lsn, 0)
+            if answer.at_tail and on_tail is not None:
+                on_tail(answer.next_lsn)

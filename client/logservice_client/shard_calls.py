@@ -34,7 +34,7 @@ class ShardCalls:
         self.shard_id = shard_id
         self.writer_epoch = 0
         self._caller = caller
-        self._history = KnownLineage()
+        self._history = KnownLineage(shard_id)
 
     @property
     def lineage(self) -> Lineage | None:

@@ -33,8 +33,10 @@ from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
 from logservice_client.environment import from_environment
+from logservice_client.following import Answer
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
+from logservice_client.lag import Lag, Standing
 from logservice_client.lineage import Lineage
 from logservice_client.loop_thread import LoopThread
 from logservice_client.meter import Meter
@@ -305,7 +307,7 @@ class SyncShard(_Face[Shard]):
         until_append_time_us: int = 0,
         on_tail: Callable[[int], None] | None = None,
         patience: float = TIMEOUT_DEFAULT_S,
-    ) -> Iterator[Records | Gap]:
+    ) -> SyncFollow:
         """See `Shard.follow`. `on_tail` is called on the thread that iterates."""
         answers = self._async.follow_answers(
             lsn,
@@ -318,12 +320,9 @@ class SyncShard(_Face[Shard]):
             tell_tail=on_tail is not None,
             patience=patience,
         )
+        standing = Standing(lsn)
         # One hand-over between the threads brings a whole answer.
-        with contextlib.closing(self._each(answers)) as each:
-            for answer in each:
-                yield from answer.items
-                if answer.at_tail and on_tail is not None:
-                    on_tail(answer.next_lsn)
+        return SyncFollow(standing, _items_of(self._each(answers), standing, on_tail))
 
     def records(
         self,
@@ -345,6 +344,54 @@ class SyncShard(_Face[Shard]):
         for item in items:
             if isinstance(item, Records):
                 yield from enumerate(item.records(), item.first_lsn)
+
+
+class SyncFollow:
+    """See `Follow`. Get it from `SyncShard.follow`; iterate over it once, on one thread. Whoever
+    leaves before the end may close it: ``with closing(log.follow(1)) as items: ...``
+    """
+
+    def __init__(self, standing: Standing, items: Generator[Records | Gap]) -> None:
+        """`items` moves `standing` on."""
+        self._standing = standing
+        self._items = items
+
+    @property
+    def lag(self) -> Lag | None:
+        """See `Follow.lag`. Any thread may ask."""
+        return self._standing.lag()
+
+    @property
+    def next_lsn(self) -> int:
+        """See `Follow.next_lsn`."""
+        return self._standing.next_lsn
+
+    def __iter__(self) -> Iterator[Records | Gap]:
+        return self._items  # without this object on the way of each item
+
+    def __next__(self) -> Records | Gap:
+        return next(self._items)
+
+    def close(self) -> None:
+        """End it."""
+        self._items.close()
+
+    def __repr__(self) -> str:
+        return f"<SyncFollow, next LSN {self.next_lsn}, {self.lag}>"
+
+
+def _items_of(
+    answers: Generator[Answer], standing: Standing, on_tail: Callable[[int], None] | None
+) -> Generator[Records | Gap]:
+    with contextlib.closing(answers):
+        for answer in answers:
+            standing.heard(answer.tail_lsn)
+            for item in answer.items:
+                standing.took(item.next_lsn, item.append_time_us)
+                yield item
+            standing.took(answer.next_lsn, 0)
+            if answer.at_tail and on_tail is not None:
+                on_tail(answer.next_lsn)
 
 
 class SyncHeldLog(_Face[HeldLog]):

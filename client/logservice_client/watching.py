@@ -57,6 +57,7 @@ async def watch_events(
                 deadline.remaining_s() <= pause_s
             ):
                 raise
+            caller.reporter.retried(None, WATCH_EVENTS.name, address, error, pause_s)
         with caller.life.under_way():
             await asyncio.sleep(pause_s)
 

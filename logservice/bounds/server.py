@@ -64,6 +64,10 @@ CONNECTION_CALLS_MAX: Final = 5120
 """Calls on one connection: the streams of an identity and a thousand others. Beyond it gRPC's
 clients wait. As many calls may begin before SETTINGS are acknowledged."""
 
+CLIENT_HANDSHAKE_TIMEOUT_S: Final = 8.0
+"""A client has finished TLS by then. Our client waits as long: a store that works for hundreds of
+others, on a core that it shares, may need seconds, and whoever is cut begins anew."""
+
 SETTINGS_TIMEOUT_S: Final = 5.0
 """A connection whose client has not acknowledged SETTINGS by then is closed: until then gRPC holds
 it to no bound of ours."""

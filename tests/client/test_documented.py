@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from logservice_client.bounds import (
+    OUTAGE_TOLD_S,
     PIPELINED_BYTES_MAX,
     PIPELINED_RECORDS_MAX,
     TIMEOUT_DEFAULT_S,
@@ -35,3 +36,4 @@ def test_the_figures_are_the_bounds() -> None:
     assert f"{PIPELINED_RECORDS_MAX:,}".replace(",", " ") + " records" in text
     assert f"{PIPELINED_BYTES_MAX >> 20} MiB" in text
     assert f"({TIMEOUT_DEFAULT_S:.0f} by default" in text
+    assert f"after {OUTAGE_TOLD_S:.0f} seconds" in text

@@ -29,6 +29,7 @@ TTL_S = 60
 class Log:
     """What a log knows of the hold. `fails`: what its next answers are."""
 
+    shard_id: int = 7
     lsn: int = 0
     truncated: int = 0
     sets: int = 0

@@ -157,7 +157,7 @@ async def test_a_new_client_takes_the_log_as_it_is(cluster: FakeCluster) -> None
 
 
 def test_an_answer_of_a_store_that_is_behind_is_no_change() -> None:
-    known = KnownLineage()
+    known = KnownLineage(1)
     known.heard(log_pb2.LogPosition(lineage=log_pb2.Lineage(number=2, id=TWO, fork_lsn=9)))
     known.heard(log_pb2.LogPosition())
     known.heard(log_pb2.LogPosition(lineage=log_pb2.Lineage(number=1, id=ONE, fork_lsn=3)))

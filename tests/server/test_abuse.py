@@ -319,6 +319,20 @@ async def test_a_connection_on_which_nothing_is_asked(
         assert frame(GOAWAY, 0, 0)[3:] in await until_closed(reader, writer)
 
 
+async def test_who_stands_still_in_the_handshake_with_the_client_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches CLIENT_HANDSHAKE_TIMEOUT_S, made short."""
+    sooner = {"grpc.server_handshake_timeout_ms": 300}
+    assert sooner.keys() <= dict(channel_options.SERVER_OPTIONS).keys()
+    shorter = tuple({**dict(channel_options.SERVER_OPTIONS), **sooner}.items())
+    monkeypatch.setattr(channel_options, "SERVER_OPTIONS", shorter)
+    lay_out(tmp_path)
+    async with secured(tmp_path) as made:
+        host, _, port = made.client_address.rpartition(":")
+        await until_closed(*await asyncio.open_connection(host, int(port)))
+
+
 async def test_a_connection_that_never_acknowledges_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,9 +97,14 @@ def up(
 
 @cluster.command()
 @_directory
-def down(directory: Path) -> None:
+@click.option("--kill", is_flag=True, help="With SIGKILL: at once, nothing is handed over.")
+def down(directory: Path, kill: bool) -> None:
     """Stop every store; the data stays."""
-    LocalCluster.open(directory).down()
+    local = LocalCluster.open(directory)
+    if kill:
+        local.kill_all()
+    else:
+        local.down()
 
 
 @cluster.command()

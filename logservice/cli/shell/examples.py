@@ -215,7 +215,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice cluster up",
         "logservice cluster up --dir demo --stores 5 --shards 8 --tls",
     ),
-    "logservice cluster down": ("logservice cluster down --dir demo",),
+    "logservice cluster down": (
+        "logservice cluster down --dir demo",
+        "logservice cluster down --dir demo --kill",
+    ),
     "logservice cluster status": ("logservice cluster status --dir demo -o json",),
     "logservice cluster start": ("logservice cluster start --dir demo store-2",),
     "logservice cluster stop": ("logservice cluster stop --dir demo store-2",),

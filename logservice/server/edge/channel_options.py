@@ -35,7 +35,7 @@ SERVER_OPTIONS: Final = (
     ("grpc.server.max_pending_requests_hard_limit", bounds.PENDING_CALLS_MAX),
     ("grpc.http2.settings_timeout", int(bounds.SETTINGS_TIMEOUT_S * 1000)),
     ("grpc.max_connection_idle_ms", int(bounds.CONNECTION_IDLE_MAX_S * 1000)),
-    ("grpc.server_handshake_timeout_ms", int(bounds.PEER_CONNECT_TIMEOUT_S * 1000)),
+    ("grpc.server_handshake_timeout_ms", int(bounds.CLIENT_HANDSHAKE_TIMEOUT_S * 1000)),
 )
 
 

@@ -72,7 +72,10 @@ class SendQueue:
         """Queue an item; False when it does not fit. One item always fits an empty queue while
         `part` has room.
         """
-        return self._reserve(item.size) and self._append(item)
+        if not self._reserve(item.size):
+            return False
+        self._append(item)
+        return True
 
     def put_all(self, items: list[Item]) -> bool:
         """Queue items of one flow, all of them or none; they fit an empty queue as `put` says."""
@@ -91,7 +94,7 @@ class SendQueue:
         """Something of the flow is in the class of large items."""
         return flow in self._bulk_flows
 
-    def _append(self, item: Item) -> bool:
+    def _append(self, item: Item) -> None:
         self.bytes += item.size
         flows = self._bulk_flows
         if item.size >= self._bulk_bytes or (flows and item.flow in flows):
@@ -99,7 +102,6 @@ class SendQueue:
             self._bulk.append(item)
         else:
             self._urgent.append(item)
-        return True
 
     def take(self, bytes_max: int) -> list[Item]:
         """The next items that may share a frame: one kind and class, at least one, about
