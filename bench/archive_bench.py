@@ -21,7 +21,7 @@ from logservice_wire.block import Block, encode_block
 from bench.durable_copy import copy
 from logservice.archive.folder import Folder
 from logservice.archive.range_file import RangeWriter, digest_of_object
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 
 _KEYS = Keys("k", {"k": bytes(32)})
 

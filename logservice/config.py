@@ -190,6 +190,13 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     "off": damage would be found when the last good copy is gone."""
     compare_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
     """Pause between passes that compare the shards led here with their other replicas."""
+    keys_file: str = ""
+    """Keys that entries are encrypted with, relative to this file; see `sealing_keys`. With ""
+    and no command they are not, and a store that has encrypted ones does not start."""
+    keys_command: list[str] = []
+    """A command that prints them."""
+    keys_interval_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+    """Pause between two looks for other keys."""
 
 
 class TruncationSection(_Section, frozen=True, kw_only=True):
@@ -401,6 +408,12 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
             config.audit,
             directory=str(path.parent / config.audit.directory) if config.audit.directory else "",
         ),
+        storage=msgspec.structs.replace(
+            config.storage,
+            keys_file=str(path.parent / config.storage.keys_file)
+            if config.storage.keys_file
+            else "",
+        ),
         archive=msgspec.structs.replace(
             config.archive,
             config=str(path.parent / config.archive.config) if config.archive.config else "",
@@ -409,14 +422,18 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
 
 
 def check_files(config: StoreConfig) -> None:
-    """Checks that each file of [tls] and [archive] can be read; its content is looked at when it
-    is used.
+    """Checks that each file of [tls], [archive] and [storage] can be read; its content is looked
+    at when it is used.
 
     It is no part of `load`, because a configuration is also checked on machines that do not have
     its certificates. Raises ConfigError.
     """
     files = {f"tls.{name}": getattr(config.tls, name) for name in (*_TLS_FILES, *_TLS_LISTS)}
-    for key, file in (files | {"archive.config": config.archive.config}).items():
+    files |= {
+        "archive.config": config.archive.config,
+        "storage.keys_file": config.storage.keys_file,
+    }
+    for key, file in files.items():
         try:
             if file:
                 Path(file).open("rb").close()
@@ -474,6 +491,8 @@ def check(config: StoreConfig) -> None:
     _check_times(config)
     _check_bootstrap(config)
     _check_memory(config)
+    if config.storage.keys_file and config.storage.keys_command:
+        raise ConfigError("storage.keys_file", "keys come from a file or a command, not from both")
     if config.limits.rpc_timeout_default_s > config.limits.rpc_timeout_max_s:
         raise ConfigError("limits.rpc_timeout_default_s", "expected <= limits.rpc_timeout_max_s")
     if config.limits.read_bytes_default > config.limits.read_bytes_max:

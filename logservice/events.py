@@ -51,6 +51,11 @@ class Event(enum.Enum):
         logging.WARNING,
         "the derived index of data directory {path} is made anew from the segments: {reason}",
     )
+    KEYS_REPLACED = (logging.INFO, "segments are encrypted with the key {key} from now on")
+    KEYS_REFUSED = (
+        logging.WARNING,
+        "the ring of keys that segments are encrypted with stays as it was: {reason}",
+    )
     DAMAGE_AT_START = (
         logging.ERROR,
         "data directory {path} has {count} damaged places, {unattributed} of an unknown replica;"

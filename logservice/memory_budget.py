@@ -30,6 +30,9 @@ ANSWER_COPIES: Final = 4
 """How often an answer may be in memory at a time: as it was read, as it was encoded, as gRPC holds
 it, and in the socket."""
 
+FULL_ALARM: Final = "memory part full"
+"""How an alarm begins that names a part for whose room somebody had to pay lately."""
+
 _CACHES: Final = bounds.LOGDB_ENTRY_CACHE_BYTES + bounds.LOGDB_COLUMN_CACHE_BYTES
 
 

@@ -168,6 +168,13 @@ def test_as_many_data_directories_as_are_allowed() -> None:
         ("listen", "client = '127.0.0.1:70000'", "listen.client", "expected 'host:port'"),
         ("listen", "peer = '0.0.0.0:0'", "listen.peer", "configure [tls]"),
         ("listen", "advertise_peer = 'a:0'", "listen.advertise_peer", "a port others can dial"),
+        (
+            "storage",
+            "keys_file = 'k'\nkeys_command = ['k']",
+            "storage.keys_file",
+            "from a file or a command",
+        ),
+        ("storage", "keys_interval_s = 0", "storage.keys_interval_s", "expected float > 0"),
         ("storage", "segment_bytes = 10", "storage.segment_bytes", "expected int >= 1048576"),
         ("storage", "scrub_bytes_per_s = 0", "storage.scrub_bytes_per_s", "expected int >= 524288"),
         (
@@ -314,6 +321,20 @@ def test_the_archivers_configuration_is_beside_this_one(tmp_path: Path) -> None:
     assert caught.value.metadata["field"] == "archive.config"
     (tmp_path / "archive.toml").touch()
     config.check_files(loaded)
+
+
+def test_the_keys_of_storage_are_beside_this_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.toml"
+    path.write_text(f"{MINIMAL}[storage]\nkeys_file = 'keys'\n")
+    loaded = config.load(path)
+    assert loaded.storage.keys_file == str(tmp_path / "keys")
+    with pytest.raises(ConfigError) as caught:
+        config.check_files(loaded)
+    assert caught.value.metadata["field"] == "storage.keys_file"
+    (tmp_path / "keys").touch()
+    config.check_files(loaded)
+    path.write_text(f"{MINIMAL}[storage]\nkeys_command = ['vault', 'read']\n")
+    assert config.load(path).storage.keys_file == ""
 
 
 @pytest.mark.parametrize(

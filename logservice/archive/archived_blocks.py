@@ -16,7 +16,7 @@ from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest
 from logservice.archive.restore_plan import Plan
 from logservice.archive.restore_source import object_runs
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 
 
 class ArchivedBlocks:

@@ -27,7 +27,8 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged, GapRun
-from logservice.archive.sealing import Keys, Sealing
+from logservice.archive.sealing import Sealing
+from logservice.sealing_keys import Keys
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 

@@ -42,7 +42,7 @@ from logservice.archive.manifest import Manifest, marked, shard_ids
 from logservice.archive.restore_plan import Plan, end_of, make_plan
 from logservice.archive.restore_point import PointTooEarly, PointTooLate
 from logservice.archive.restoring import Restorer, check_no_mirror
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 
 
 @dataclass(slots=True)

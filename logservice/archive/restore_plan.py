@@ -32,8 +32,8 @@ from logservice.archive.manifest import ArchiveDamaged, Manifest, Row, marked, s
 from logservice.archive.restore_point import end_at
 from logservice.archive.restore_source import Run, check_object, object_runs
 from logservice.archive.restoring import TIMESTAMP_MAX, Promise, timestamps_after
-from logservice.archive.sealing import Keys
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
+from logservice.sealing_keys import Keys
 
 _OBJECT: Final = re.compile(r"objects/\d{20}-[0-9a-f]+\.parquet")
 """No name that an archiver gives leads out of the log's folder."""

@@ -26,7 +26,7 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
 from logservice.archive.restore_source import Run, check_object, object_runs
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 
 _BEGIN = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

@@ -30,8 +30,8 @@ from logservice_wire.v1 import log_pb2
 from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
 from logservice.archive.range_file import read_batches
-from logservice.archive.sealing import Keys
 from logservice.archive.verifying import check_bytes, opened
+from logservice.sealing_keys import Keys
 
 _OFFSET_BYTES: Final = 4
 _NO_VALUES: Final = memoryview(b"")

@@ -10,8 +10,7 @@ which is the last one: segments that are missing, doubled, or in another order d
 
 Keys have ids, and the header names its key's. A new key is a new id that is made the active one;
 older objects are read with their own, so an old key is needed until the last object under it is
-gone. Keys come from a file or a command, as TOML: ``active = "id"`` and ``[keys]`` with 32 bytes in
-base64 each.
+gone (`sealing_keys`).
 
 INV-ARCHIVE-SEALED: what is read from a sealed object is what was sealed under that name, or an
 error.
@@ -22,16 +21,8 @@ Misuse-Resistance, CRYPTO 2015; RFC 5869 (HKDF).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
-import re
 import struct
-import subprocess
-import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from cryptography.exceptions import InvalidTag
@@ -40,75 +31,17 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from logservice_wire.errors import InvalidArgument
 
-from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged
+from logservice.sealing_keys import KEY_BYTES, Keys
 
 MAGIC: Final = b"LSSEAL1\0"
-KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 32
 _TAG_BYTES: Final = 16
 _NONCE: Final = struct.Struct(">7xIB")
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _INFO: Final = b"logservice archive object\0"
 
 SEGMENT_BYTES: Final = 1024 * 1024
 """Bytes of a segment before it is encrypted; part of the format."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The keys of an archive by their ids, and the one for new objects. Never shown."""
-
-    active: str
-    keys: dict[str, bytes] = field(repr=False)
-
-    @classmethod
-    def parse(cls, text: str, source: str) -> Keys:
-        """From TOML. Raises InvalidArgument, which says nothing of what was read."""
-        try:
-            found: dict[str, Any] = tomllib.loads(text)
-            keys = {key: base64.b64decode(one, validate=True) for key, one in found["keys"].items()}
-            active = found["active"]
-        except (tomllib.TOMLDecodeError, KeyError, AttributeError, TypeError, binascii.Error):
-            raise InvalidArgument(f"{source}: these are no keys", field="archive.keys") from None
-        if (
-            any(len(one) != KEY_BYTES for one in keys.values())
-            or not all(_KEY_ID.fullmatch(key) for key in keys)
-            or active not in keys
-        ):
-            raise InvalidArgument(
-                f"{source}: a key has an id and {KEY_BYTES} bytes, and one of them is active",
-                field="archive.keys",
-            )
-        return cls(active, keys)
-
-
-def keys_of_file(path: Path) -> Keys:
-    """Raises InvalidArgument, also when others than the owner may read the file."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise InvalidArgument(f"{path} is not its owner's alone (mode 600)", field="keys_file")
-        return Keys.parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path}: {error}", field="archive.keys_file") from error
-
-
-def keys_of_command(command: Sequence[str]) -> Keys:
-    """What the command prints. Raises InvalidArgument."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            timeout=bounds.ARCHIVE_KEYS_COMMAND_S,
-            check=True,
-            text=True,
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
-        raise InvalidArgument(
-            f"{command[0]}: {type(error).__name__}", field="archive.keys_command"
-        ) from None
-    return Keys.parse(done.stdout, command[0])
 
 
 class Sealing:

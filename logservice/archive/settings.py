@@ -19,7 +19,7 @@ from logservice import bounds
 from logservice.archive.bucket import Bucket, Credentials, Place
 from logservice.archive.cluster_section import ClusterSection
 from logservice.archive.folder import Files, Folder
-from logservice.archive.sealing import Keys, keys_of_command, keys_of_file
+from logservice.sealing_keys import Keys, keys_of_command, keys_of_file
 
 
 class LogsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class ArchiveSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object_age_s: Annotated[float, Meta(gt=0, le=86_400.0)] = bounds.ARCHIVE_OBJECT_AGE_S
     """or when its first record has waited so long."""
     keys_file: str = ""
-    """Keys that objects are sealed with; see `sealing`. It is read again for each object."""
+    """Keys that objects are sealed with; see `sealing_keys`. It is read again for each object."""
     keys_command: list[str] = []
     """A command that prints them."""
     metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
@@ -106,9 +106,9 @@ def keys_of(settings: Settings) -> Callable[[], Keys] | None:
     if given.keys_file and given.keys_command:
         raise InvalidArgument("keys come from a file or a command", field="archive.keys_file")
     if given.keys_file:
-        return lambda: keys_of_file(Path(given.keys_file))
+        return lambda: keys_of_file(Path(given.keys_file), "archive.keys_file")
     if given.keys_command:
-        return lambda: keys_of_command(given.keys_command)
+        return lambda: keys_of_command(given.keys_command, "archive.keys_command")
     return None
 
 

@@ -33,9 +33,9 @@ from logservice import bounds
 from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import FORMAT, End, Manifest, Row
 from logservice.archive.range_file import RangeWriter
-from logservice.archive.sealing import Keys
 from logservice.archive.settings import ArchiveSection
 from logservice.lineage import NO_LINEAGE
+from logservice.sealing_keys import Keys
 
 ValueT = TypeVar("ValueT")
 

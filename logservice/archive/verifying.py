@@ -28,7 +28,8 @@ from logservice_wire.errors import (
 from logservice.archive.folder import Files
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
 from logservice.archive.range_file import digest_of_object
-from logservice.archive.sealing import Keys, unseal
+from logservice.archive.sealing import unseal
+from logservice.sealing_keys import Keys
 
 _CHUNK_BYTES = 1 << 20
 

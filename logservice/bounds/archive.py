@@ -94,9 +94,6 @@ ARCHIVE_REQUEST_S: Final = 30.0
 ARCHIVE_UPLOAD_BYTES: Final = 8 * 1024 * 1024
 """Bytes that are handed to an upload at a time: a part of S3's has 5 MiB at least."""
 
-ARCHIVE_KEYS_COMMAND_S: Final = 30.0
-"""How long the command that prints the archive's keys may take."""
-
 ARCHIVE_LAG_SAMPLES_MAX: Final = 4096
 """Moments that are remembered to say how old the oldest record is that is not archived; beyond it
 every second one is forgotten."""

@@ -142,3 +142,6 @@ BOOTSTRAP_ADMINS_MAX: Final = 16
 
 CERTIFICATE_WARNING_SHARE: Final = 0.2
 """A certificate with less than this share of its life left is an alarm: renewal was forgotten."""
+
+KEYS_COMMAND_S: Final = 30.0
+"""How long the command that prints a ring of keys may take."""

@@ -343,6 +343,10 @@ ARCHIVER_PAUSE_S_MAX: Final = 60.0
 """An archiver of a store that does not stay is begun again after a second, two, four, and at most
 this: what stops it is a configuration, a key, a folder, and takes a person."""
 
+MEMORY_FULL_TELL_S: Final = 60.0
+"""For how long a store has an alarm after somebody had to pay for a full part of its memory: a
+person who looks every minute sees it."""
+
 # --- the command line -----------------------------------------------------------------------------
 
 COMPLETION_TIMEOUT_S: Final = 1.0

@@ -31,14 +31,16 @@ Files: ``segments/``, ``index/`` (derived), ``BALLAST``, ``MARK`` (`mark_file`).
 from __future__ import annotations
 
 import contextlib
+import os
 import posixpath
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from logservice_wire.errors import Halted, InvalidArgument
 
-from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
+from logservice import versions
+from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN, LOGDB_UNREADABLE_PAGES_MAX
 from logservice.clock import Clock, SystemClock
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
@@ -62,10 +64,13 @@ from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine
 from logservice.logdb.io.mark_file import MarkFile, read_mark
 from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.segment_keys import SegmentKeys
+from logservice.logdb.io.survey import Survey
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import Planner
 from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.logdb.recovery.key_check import check_keys
 from logservice.logdb.recovery.opening import INDEX_NAME, open_and_recover
 from logservice.logdb.recovery.recovery import Recovered
 from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, attribute, scrub_target
@@ -73,6 +78,7 @@ from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
 from logservice.logdb.space.disk_space import DiskSpace, DiskState, OutOfSpace
 from logservice.logdb.space.oldest_pins import OldestPins
 from logservice.logdb.space.stats import LogDbStats
+from logservice.sealing_keys import Keys
 
 
 class CommitObserver(Protocol):
@@ -170,6 +176,8 @@ class LogDb:
         kv: KvEngine,
         options: LogDbOptions | None = None,
         clock: Clock | None = None,
+        keys: Keys | None = None,
+        draw_bytes: Callable[[int], bytes] = os.urandom,
     ) -> LogDb:
         """Recover what is in `directory` and make what is kept durable.
 
@@ -177,8 +185,10 @@ class LogDb:
 
         `identity` is the open data directory that `directory` is, or lies in: its incarnation seeds
         every checksum. A crash, or bytes that cannot be read, never keep it from opening
-        (`opening`); `recovery_report` says what was found. Raises KvError, SegmentVersionError, and
-        OSError for a disk that is lost.
+        (`opening`); `recovery_report` says what was found. `keys`: what entries are encrypted with
+        from cluster version 2 on, and what opens those that are; `draw_bytes` gives random bytes
+        for it. Raises KeysMissing before anything was changed (`key_check`), KvError,
+        SegmentVersionError, and OSError for a disk that is lost.
         """
         options = options or LogDbOptions()
         if options.segment_bytes < LOGDB_SEGMENT_BYTES_MIN:
@@ -188,6 +198,14 @@ class LogDb:
         segments = posixpath.join(directory, "segments")
         vfs.make_directory(segments)
         vfs.fsync_directory(directory)
+        segment_keys = SegmentKeys(keys, draw_bytes)
+        files = SegmentFiles(vfs, segments, identity.incarnation, segment_keys)
+        try:
+            if identity.cluster_version > versions.FIRST:
+                check_keys(Survey(files, LOGDB_UNREADABLE_PAGES_MAX))
+        except BaseException:
+            files.close()
+            raise
         space = DiskSpace.open(
             vfs,
             directory,
@@ -199,7 +217,6 @@ class LogDb:
         )
         if vfs.free_bytes(directory) < options.segment_bytes or not space.index_writable():
             space.ballast.release()
-        files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, INDEX_NAME)
         cache_bytes = options.column_cache_bytes
         mark = read_mark(vfs, directory, identity.incarnation)
@@ -465,7 +482,7 @@ class LogDb:
         """
         self._check_not_failed()
         plan, sealed, newest = GarbagePlan(), None, self._writer.position
-        copies_max = min(self._options.rewrite_bytes_max, self._space.copies_room())
+        copies_max = min(self._options.rewrite_bytes_max, self._copies_room())
         if self._space.index_writable():
             if self._space.state.full and not self._begun and mostly_garbage(self._usage, newest):
                 sealed = self._writer.seal()
@@ -529,6 +546,21 @@ class LogDb:
     def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:
         ReplicaLog(self._states[key], self._files, self._fault_noted).blame(why, damaged_from)
 
+    def check_keys(self, keys: Keys) -> None:
+        """Raises KeysMissing when `use_keys` would."""
+        self._files.keys.check(keys)
+
+    def use_keys(self, keys: Keys) -> None:
+        """Another ring from now on: the next group begins a segment, if its active key is another
+        one. Raises KeysMissing, and changes nothing, when a segment needs a key that is not in it.
+        """
+        self._files.keys.replace(keys)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether entries that are written now are encrypted."""
+        return self._writer.encrypts
+
     def leaves_floor(self, size: int) -> bool:
         """Whether `size` bytes of another file leave the floor of the disk (`disk_space`)."""
         return self._space.leaves_floor(size)
@@ -590,6 +622,7 @@ class LogDb:
             disk=self._space.state,
             ballast=self._space.ballast.held,
             faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
+            key_bytes=self._key_bytes(),
         )
 
     # --- inside ----------------------------------------------------------------------------------
@@ -635,6 +668,20 @@ class LogDb:
         )
         self._begun.append(group)
         return group
+
+    def _key_bytes(self) -> tuple[tuple[str, int], ...]:
+        keys, found = self._files.keys, Counter[str]()
+        for segment, size in self._files.sizes.items():
+            found[keys.name(keys.tags.get(segment, 0))] += size
+        return tuple(sorted(found.items()))
+
+    def _copies_room(self) -> int:
+        """Bytes of live records, as they lie, whose copies surely fit. A plain one whose copy is
+        encrypted grows by 32 bytes at most, and it has 72 at least: by less than half.
+        """
+        room, files = self._space.copies_room(), self._files
+        plain = any(not files.keys.tags.get(segment) for segment in files.sizes)
+        return room * 2 // 3 if plain and self._writer.encrypts else room
 
     def _commit_runs(self, runs: list[RecordRun]) -> None:
         count = sum(run.record_count for run in runs)

@@ -14,9 +14,15 @@ ballast, when the disk is full), so nothing is shared while it runs.
 - INV-WRITER-2: a new segment's name is durable (directory fsync) before its first group counts as
   written.
 
+- INV-WRITER-5: a group goes behind another one only if it is to be encrypted with the key of that
+  segment, or with none as it is (INV-ENC-2). When the ring gets another active key, or the cluster
+  version is raised, the next group begins a segment.
+- INV-WRITER-6: no plain bytes lie behind encrypted ones in a file that was written before: a spare
+  that may have some is never taken for an encrypted segment.
+
 What is written only from cluster version 2 on (`versions`) follows what the data directory says of
-itself durably: the record of ends at the start of a segment (`segment_ends`), and the durable mark
-in a file of its own (`mark_file`).
+itself durably: the record of ends at the start of a segment (`segment_ends`), the durable mark in a
+file of its own (`mark_file`), and encrypted entries.
 """
 
 from __future__ import annotations
@@ -34,9 +40,10 @@ from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
 from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, NO_GROUP, RecordRun
 from logservice.logdb.format.durable_mark import DurableMark
+from logservice.logdb.format.encryption import SegmentCipher
 from logservice.logdb.format.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.format.segment import encode_segment_header
+from logservice.logdb.format.segment import PLAIN, encode_segment_header
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv
 from logservice.logdb.io.mark_file import MarkFile
@@ -58,6 +65,7 @@ class CommitGroup:
     whose files are removed after that. cut: a sealed segment and where its last group ends; the
     bytes behind that are given back. mark: to be written into the file of marks. may_wait: the
     group holds nothing but commit indexes. handle: the open file of the segment that it goes into.
+    cipher: of that segment.
     """
 
     encoded: EncodedGroup
@@ -72,6 +80,7 @@ class CommitGroup:
     cut: tuple[int, int] | None = None
     mark: DurableMark | None = None
     handle: int = -1
+    cipher: SegmentCipher | None = None
     written: bool = False
     write_s: float = 0.0
 
@@ -165,6 +174,9 @@ class SegmentWriter:
         self._marks = marks
         self._capacity = 0
         self._seed = 0
+        self._cipher: SegmentCipher | None = None
+        self._plain_spares = True
+        """Some spares may have plain bytes. It belongs to whoever is in `write`."""
         self._handle = -1
         self._durable = position.sequence
         """Sequence of the newest durable group; belongs to whoever is in `write`."""
@@ -183,7 +195,7 @@ class SegmentWriter:
         """
         at = self.position
         sequence = at.sequence + 1
-        if at.offset:
+        if at.offset and self._same_key():
             encoded = encode_group(
                 runs,
                 sequence=sequence,
@@ -192,6 +204,7 @@ class SegmentWriter:
                 segment=at.segment,
                 offset=at.offset,
                 previous=at.last,
+                cipher=self._cipher,
             )
             if at.offset + encoded.size <= self._capacity:
                 return CommitGroup(
@@ -202,19 +215,26 @@ class SegmentWriter:
                     flags,
                     may_wait,
                     handle=self._handle,
+                    cipher=self._cipher,
                 )
         segment = at.segment + 1 if at.offset else at.segment
+        files = self._files
+        cipher = files.keys.new_cipher(files.incarnation, segment) if self.encrypts else None
         encoded = encode_group(
             [*self._ends(), *runs] if runs or flags & FLAG_MARK else runs,
             sequence=sequence,
             flags=flags,
-            seed=self._files.seed(segment),
+            seed=files.seed(segment),
             segment=segment,
             offset=SEGMENT_HEADER_BYTES,
             previous=at.last,
+            cipher=cipher,
         )
-        group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
+        group = CommitGroup(
+            encoded, runs, sequence, next_write_sequence, flags, may_wait, cipher=cipher
+        )
         if group.has_bytes:
+            files.keys.begun(segment, cipher)
             group.new_segment_bytes = max(self._segment_bytes, SEGMENT_HEADER_BYTES + encoded.size)
             # A group that may wait may never be written; the next roll covers this one as well.
             group.checkpoint = checkpoint() if at.offset and not may_wait else None
@@ -224,9 +244,11 @@ class SegmentWriter:
         self, runs: list[RecordRun], before: CommitGroup, *, next_write_sequence: int
     ) -> CommitGroup | None:
         """Encode a group for the place behind `before`, which is solid and not durable yet. None
-        when it has no room in that segment.
+        when it has no room in that segment, or does not belong there (INV-WRITER-5).
         """
         invariant(before.solid, "INV-WRITER-4", sequence=before.sequence)
+        if not self._same_key():
+            return None
         last, sequence = before.encoded.position, before.sequence + 1
         offset = last.offset + before.encoded.size
         encoded = encode_group(
@@ -237,11 +259,19 @@ class SegmentWriter:
             segment=last.segment,
             offset=offset,
             previous=last,
+            cipher=self._cipher,
         )
         if offset + encoded.size > self._capacity:
             return None
         return CommitGroup(
-            encoded, runs, sequence, next_write_sequence, 0, False, handle=before.handle
+            encoded,
+            runs,
+            sequence,
+            next_write_sequence,
+            0,
+            False,
+            handle=before.handle,
+            cipher=before.cipher,
         )
 
     def write(self, group: CommitGroup, kv: Kv) -> None:
@@ -272,6 +302,7 @@ class SegmentWriter:
         for segment in segments:
             # What is overwritten in part has to be read first: not a file with bad places.
             good = segment not in self._files.condemned
+            good = good and (self._plain_spares or bool(self._files.keys.tags.get(segment)))
             spares, size = self._space.spares, self._files.sizes[segment]
             if good and spares.wants(size) and self._space.has_plenty():
                 spares.keep(self._files.path(segment))
@@ -285,7 +316,8 @@ class SegmentWriter:
         at = group.encoded.position
         if group.new_segment_bytes:
             self._create(group, at.segment)
-            head = encode_segment_header(at.segment, self._files.incarnation, group.sequence)
+            label = PLAIN if group.cipher is None else group.cipher.label
+            head = encode_segment_header(at.segment, self._files.incarnation, group.sequence, label)
             buffers, offset = [head, *group.encoded.buffers], 0
         else:
             buffers, offset = group.encoded.buffers, at.offset
@@ -310,6 +342,7 @@ class SegmentWriter:
             self._files.added(at.segment, group.new_segment_bytes)
             self._capacity = group.new_segment_bytes
             self._seed = self._files.seed(at.segment)
+            self._cipher = group.cipher
             self._close_handle()
             self._handle = group.handle
             if self.position.offset:
@@ -342,6 +375,17 @@ class SegmentWriter:
         known = {**ends, at.segment: at.last} if at.offset else ends
         return [ends_run(known, self._segment_bytes)]
 
+    @property
+    def encrypts(self) -> bool:
+        """Whether the entries of a segment that is begun now are encrypted."""
+        old = self._identity.cluster_version <= versions.FIRST
+        return self._files.keys.ring is not None and not old
+
+    def _same_key(self) -> bool:
+        """Whether the current segment has the key that one would have that is begun now."""
+        wanted = self._files.keys.active_tag if self.encrypts else 0
+        return (self._cipher.label.tag if self._cipher is not None else 0) == wanted
+
     def cut(self) -> None:
         """Give back what the current segment has not used; no group follows."""
         if self.position.offset:
@@ -359,6 +403,9 @@ class SegmentWriter:
         """
         needed = SEGMENT_HEADER_BYTES + group.encoded.size
         small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
+        if group.cipher is not None and self._plain_spares:
+            self._space.spares.release()
+            self._plain_spares = False
         space, path = self._space, self._files.path(segment)
         if group.new_segment_bytes == self._segment_bytes:
             spare = self._take_spare(path)

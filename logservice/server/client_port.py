@@ -162,6 +162,11 @@ class ClientPort:
         """Bytes of requests that are not whole, as of the last look."""
         return self._connections.counts.waiting_bytes if self._connections is not None else 0
 
+    @property
+    def undelivered_cut(self) -> int:
+        """Connections that were cut for such bytes."""
+        return self._connections.counts.undelivered_cut if self._connections is not None else 0
+
     def alarms(self) -> list[str]:
         """What a person must look at."""
         return self.audit.alarms() if self.audit is not None else []

@@ -10,10 +10,13 @@ from logservice.nodehost.agent.bootstrap import InitialMember
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_parts import StoreSettings
 from logservice.nodehost.options import NodeHostOptions
+from logservice.sealing_keys import Keys
 
 
-def settings_of(config: StoreConfig) -> StoreSettings:
-    """What the configuration says about storage, consensus and the cluster's beginning."""
+def settings_of(config: StoreConfig, keys: Keys | None = None) -> StoreSettings:
+    """What the configuration says about storage, consensus and the cluster's beginning. `keys`:
+    what entries are encrypted with.
+    """
     return StoreSettings(
         cluster_id=ClusterId(config.store.cluster_id),
         store_id=StoreId(config.store.store_id),
@@ -46,6 +49,7 @@ def settings_of(config: StoreConfig) -> StoreSettings:
             ballast_bytes=config.storage.ballast_bytes,
             reserve_bytes=config.storage.reserve_bytes,
         ),
+        keys=keys,
         exports_max=config.truncation.exports_max,
         scrub_interval_s=config.storage.scrub_interval_s,
         scrub_bytes_per_s=config.storage.scrub_bytes_per_s,

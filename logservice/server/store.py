@@ -1,7 +1,8 @@
 """Store: the parts of a store process, put together, started and stopped in order.
 
-Start: certificates -> data directory (identity, lock) -> log storage (recovery) -> client port ->
-NodeHost with the peer port and every replica found -> HAKeeper's part -> truncation worker -> gRPC.
+Start: certificates -> keys of storage -> data directory (identity, lock) -> log storage (recovery)
+-> client port -> NodeHost with the peer port and every replica found -> HAKeeper's part ->
+truncation worker -> gRPC.
 What can be refused is refused before anything is served: certificates that do not fit, a foreign or
 copied directory, a port in use. The client port is bound early, because heartbeats say where it is,
 but answers only at the end.
@@ -49,6 +50,7 @@ from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
+from logservice.server.storage_keys import StorageKeys, keys_source
 from logservice.server.telemetry import OpenTelemetry, tracing_of
 from logservice.server.tls.store_tls import StoreTls
 from logservice.trace import Tracing
@@ -78,10 +80,12 @@ class Store:
         self._parts: StoreParts | None = None
         self._schedules: list[TruncationSchedule] = []
         self._tls: StoreTls | None = None
+        self._keys: StorageKeys | None = None
         self._renewals: set[asyncio.Task[None]] = set()
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
         self._shares: descriptors.Shares | None = None
+        self._memory: MemoryFigures | None = None
         self._client_port: ClientPort | None = None
         self._archiver: ArchiverProcess | None = None
         self.client_address = ""
@@ -112,10 +116,13 @@ class Store:
         )
         monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
         monitor.start()
-        parts = self._parts = StoreParts(settings_of(self._config), self._seams())
+        if (read := keys_source(self._config.storage)) is not None:
+            self._keys = StorageKeys(read, self._config.storage.keys_interval_s)
+        keys = await self._keys.first() if self._keys is not None else None
+        parts = self._parts = StoreParts(settings_of(self._config, keys), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
-        memory = MemoryFigures(self._config, parts, transport, port)
+        memory = self._memory = MemoryFigures(self._config, parts, transport, port)
         monitor.attach(
             parts, transport.stats, self._tls, self.alarms, port.lines.figures, memory.figures
         )
@@ -141,6 +148,9 @@ class Store:
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
             self._background(self._tls.run)
+        if self._keys is not None:
+            self._keys.attach(parts)
+            self._background(self._keys.run)
         if file := self._config.archive.config:
             self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
             self._background(self._archiver.run)
@@ -149,11 +159,13 @@ class Store:
         """What a person must look at; for health and logs. Empty when all is well."""
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
+            *(self._keys.alarms() if self._keys is not None else ()),
             *(self._transport.alarms() if self._transport is not None else ()),
             *(self._client_port.alarms() if self._client_port is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),
             *(self._parts.host.clocks.alarms() if self._parts is not None else ()),
             *(self._archiver.alarms() if self._archiver is not None else ()),
+            *(self._memory.alarms() if self._memory is not None else ()),
         ]
 
     async def stop(self) -> None:

@@ -27,6 +27,7 @@ from logservice import versions
 from logservice.sim.config import (
     SimConfig,
     draw,
+    make_encrypted,
     make_few_drives,
     make_loud,
     make_retaining,
@@ -123,6 +124,10 @@ RESTORES_SHARE = 0.2
 MIRRORS_SHARE = 0.5
 """Of the worlds with a restore those in which it is a mirror."""
 
+ENCRYPTED_SHARE = 0.2
+"""Of worlds of version 2 those whose stores encrypt their entries. It is drawn by a chance of its
+own, so that the others stay as they were."""
+
 RETENTION_SHARE = 0.25
 """Of worlds of version 2 those whose logs have a retention. They have no rogue and no upgrade, and
 nobody administers them, so that the policy is one for the whole world."""
@@ -144,6 +149,9 @@ def world_of(
     chance = random.Random(f"version/{seed}").random()
     highest = version or (versions.FIRST if chance < OLDER_SHARE else versions.NEWEST)
     config.versions = VersionRange(versions.FIRST, highest)
+    encrypts = random.Random(f"encrypted/{seed}").random() < ENCRYPTED_SHARE
+    if highest > versions.FIRST and encrypts:
+        make_encrypted(config)
     catching_up = random.Random(f"catch-up/{seed}")
     if highest > versions.FIRST and catching_up.random() < CATCH_UP_SHARE:
         make_slow_catch_up(config, catching_up.choice((8192, 16_384, 65_536)))

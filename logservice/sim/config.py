@@ -115,6 +115,11 @@ class SimConfig:
     mirrors: bool = False
     """It is a mirror, with an open end; see `clients.mirrorer`."""
 
+    encrypted: bool = False
+    """Stores have keys, and encrypt what they write once the cluster is at version 2."""
+    keys_interval_s: float = 0.0
+    """How long a store's key is the active one, about."""
+
     retention: tuple[int, int, int] = (0, 0, 0)
     """What the policy of all logs keeps: seconds, bytes, records; 0: everything."""
 
@@ -384,6 +389,12 @@ def make_retaining(config: SimConfig, *, aged: bool = False) -> None:
         config.tick_ms, config.hakeeper_tick_s, config.quiesce_ticks = 100, 0.5, 20
         config.truncation_interval_s = 3.0
         config.scrub_interval_s = max(config.scrub_interval_s, 10.0)
+
+
+def make_encrypted(config: SimConfig) -> None:
+    """Let every store encrypt its entries, with another key now and then."""
+    chance = random.Random(f"keys/{config.seed}")
+    config.encrypted, config.keys_interval_s = True, chance.choice((0.7, 3.0, 10.0))
 
 
 def make_standing(config: SimConfig) -> None:

@@ -21,6 +21,7 @@ from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica.replica import Replica
 from logservice.raft.messages import Message
+from logservice.sealing_keys import Keys
 from logservice.sim.config import SimConfig
 from logservice.sim.disk import SimDisk
 from logservice.sim.loop import Process, SimLoop
@@ -152,6 +153,9 @@ class Store(ObservedStore, Protocol):
 
     versions: VersionRange
     """What the program of its next life knows."""
+
+    ring: Keys | None
+    """What it encrypts its entries with."""
 
     @property
     def number(self) -> int: ...

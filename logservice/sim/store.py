@@ -31,6 +31,7 @@ from logservice.hakeeper.commands.proposals import AdmitStore
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.io.kv import KvError
+from logservice.logdb.io.segment_keys import KeysMissing
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.bootstrap import InitialMember
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
@@ -42,6 +43,7 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation.worker import TruncationWorker
+from logservice.sealing_keys import Keys
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.faults.damage import Damage
 from logservice.sim.faults.zones import label_of
@@ -81,6 +83,7 @@ class SimStore:
         self.wanted_up = True
         self.stall_s = 0.0
         self.versions = ONLY_FIRST if world.config.upgrade else world.config.versions
+        self.ring = self._with_key(None) if world.config.encrypted else None
         self._executors: list[SimExecutor] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._crash = Crash(power=False)
@@ -302,6 +305,8 @@ class SimStore:
             for worker in parts.workers:
                 self._background(functools.partial(self._truncate, worker))
             self._background(functools.partial(self._admit, parts))
+            if self.ring is not None:
+                self._background(functools.partial(self._change_keys, parts))
         except BaseException as error:  # noqa: BLE001 - the world judges it
             self.gave_up(error)
 
@@ -342,6 +347,7 @@ class SimStore:
                 rewrite_live_ratio=config.rewrite_live_ratio,
                 rewrite_bytes_max=4 * config.segment_bytes,
             ),
+            keys=self.ring,
             exports_max=config.exports_max,
             replay_entries_max=_REPLAY_ENTRIES_MAX,
             hakeeper_tick_s=config.hakeeper_tick_s,
@@ -363,6 +369,7 @@ class SimStore:
             make_transport=self._make_transport,
             draw_id=lambda: self.chance.getrandbits(63),
             rng=random.Random(f"elections/{self.number}/{self.lives}/{config.seed}"),
+            draw_bytes=random.Random(f"nonces/{self.number}/{self.lives}/{config.seed}").randbytes,
             on_fatal=self.gave_up,
             on_broken=self.broke,
             state_machines=self._state_machine,
@@ -405,6 +412,37 @@ class SimStore:
                 await asyncio.sleep(1.0)
             else:
                 missing.pop()
+
+    def _with_key(self, ring: Keys | None) -> Keys:
+        """The ring with one key more, which is the active one."""
+        held = {} if ring is None else ring.keys
+        number = 1 + max((int(key_id[1:]) for key_id in held), default=0)
+        key = random.Random(f"key/{self.number}/{number}/{self.world.config.seed}").randbytes(32)
+        return Keys(f"k{number}", {**held, f"k{number}": key})
+
+    async def _change_keys(self, parts: StoreParts) -> None:
+        """Be the person who makes another key now and then, and tries to do without old ones."""
+        config = self.world.config
+        chance = random.Random(f"other keys/{self.number}/{self.lives}/{config.seed}")
+        while True:
+            await asyncio.sleep(chance.expovariate(1.0) * config.keys_interval_s)
+            assert self.ring is not None
+            whole = self._with_key(self.ring)
+            few = {one: whole.keys[one] for one in (self.ring.active, whole.active)}
+            everywhere = not parts.unopened and not any(
+                one.used.failed for one in parts.directories
+            )
+            try:
+                if not everywhere:
+                    raise KeysMissing("a directory that is not open may need any of them")
+                parts.use_keys(Keys(whole.active, few))
+                self.ring = Keys(whole.active, few)
+            except KeysMissing:
+                parts.use_keys(whole)
+                self.ring = whole
+            self.world.counts["fault another key"] += 1
+            if len(few) == len(self.ring.keys) < len(whole.keys):
+                self.world.counts["fault old keys gone"] += 1
 
     def _background(self, work: Callable[[], Awaitable[None]]) -> None:
         async def guarded() -> None:

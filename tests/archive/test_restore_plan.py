@@ -24,7 +24,7 @@ from logservice.archive.manifest import FORMAT, ArchiveDamaged, Manifest, Row, m
 from logservice.archive.range_file import SCHEMA, RangeWriter
 from logservice.archive.restore_plan import Plan, find, make_plan
 from logservice.archive.restore_source import Run, runs
-from logservice.archive.sealing import Keys
+from logservice.sealing_keys import Keys
 
 LINEAGE = "ab" * 16
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from logservice_client import Records
@@ -17,14 +14,8 @@ from logservice_wire.errors import InvalidArgument
 from logservice.archive import sealing
 from logservice.archive.manifest import ArchiveDamaged
 from logservice.archive.range_file import RangeWriter, digest_of_object
-from logservice.archive.sealing import (
-    KEY_BYTES,
-    Keys,
-    Sealing,
-    keys_of_command,
-    keys_of_file,
-    unseal,
-)
+from logservice.archive.sealing import Sealing, unseal
+from logservice.sealing_keys import KEY_BYTES, Keys
 
 KEYS = Keys("b", {"a": b"a" * KEY_BYTES, "b": b"b" * KEY_BYTES})
 
@@ -116,47 +107,3 @@ def test_a_sealed_range() -> None:
     with pytest.raises(ArchiveDamaged):
         digest_of_object(io.BytesIO(file.getvalue()), 1, 501)
     assert digest_of_object(io.BytesIO(unsealed(file.getvalue())), 1, 501) == digest
-
-
-TEXT = f'active = "k"\n[keys]\nk = "{base64.b64encode(b"k" * 32).decode()}"\n'
-
-
-def test_keys_of_a_file_that_is_its_owners_alone(tmp_path: Path) -> None:
-    path = tmp_path / "keys"
-    path.write_text(TEXT)
-    path.chmod(0o640)
-    with pytest.raises(InvalidArgument, match="mode 600"):
-        keys_of_file(path)
-    path.chmod(0o600)
-    keys = keys_of_file(path)
-    assert keys == Keys("k", {"k": b"k" * 32})
-    assert "kkkk" not in repr(keys)
-    with pytest.raises(InvalidArgument):
-        keys_of_file(tmp_path / "none")
-
-
-def test_keys_of_a_command() -> None:
-    assert keys_of_command([sys.executable, "-c", f"print({TEXT!r})"]).active == "k"
-    for wrong in ([sys.executable, "-c", "raise SystemExit(1)"], ["/no/such/program"]):
-        with pytest.raises(InvalidArgument):
-            keys_of_command(wrong)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "active = 1",
-        TEXT.replace('"k"', '"other"'),
-        TEXT.replace("a2tr", "a2t", 1),
-        TEXT.replace("k = ", '"k k" = '),
-        'active = "k"\nkeys = 3',
-        'active = "k"\n[keys]\nk = "AAAA"',
-        'active = ["k"]\n[keys]\nk = 7',
-        "\0",
-    ],
-)
-def test_what_are_no_keys_is_refused_without_being_shown(text: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        Keys.parse(text, "here")
-    assert "a2tr" not in str(caught.value)

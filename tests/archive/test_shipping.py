@@ -24,7 +24,6 @@ from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import ArchiveDamaged, Manifest, mark, marked, shard_ids
 from logservice.archive.range_file import read_batches
 from logservice.archive.running import Archiver
-from logservice.archive.sealing import Keys
 from logservice.archive.settings import (
     ArchiveSection,
     LogsSection,
@@ -32,6 +31,7 @@ from logservice.archive.settings import (
 )
 from logservice.archive.shipping import STEPS, Shipper
 from logservice.archive.verifying import contents, verify
+from logservice.sealing_keys import Keys
 from tests.client.fake_log import FakeLog
 from tests.client.fake_server import FakeCluster
 from tests.waiting import eventually

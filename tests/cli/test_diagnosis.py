@@ -24,6 +24,7 @@ from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import Behind, ShardState
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
+from logservice.memory_budget import FULL_ALARM, PARTS, Part
 from logservice.server.monitor.cluster.rows import (
     ClusterReport,
     ClusterRow,
@@ -200,6 +201,8 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_store(2, alarms=("peer plane: expires",)), "alarm", 2),
         (with_store(2, alarms=("peer port crowded: many",)), "peer_port_crowded", 2),
         (with_store(2, alarms=("clock wrong: +12.0 s off",)), "clock_wrong", 2),
+        (with_store(2, alarms=("memory part full: proposals: 9 of 9 MiB now",)), "memory_full", 2),
+        (with_store(2, alarms=("memory part full: of a newer store: 9",)), "memory_full", 2),
         (with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US + 1), "slow_disk", 2),
         (with_store(2, version="1.1"), "versions", 3),
         (report(cluster=changed(report().cluster, next_version=2)), "cluster_version", 3),
@@ -224,6 +227,17 @@ def test_one_thing_wrong_is_one_finding(seen: ClusterReport, code: str, severity
     assert found.what
     assert found.means
     assert found.do
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_full_part_of_the_memory_is_told_with_who_pays_and_with_its_key(part: Part) -> None:
+    (found,) = findings(with_store(2, alarms=(f"{FULL_ALARM}: {part.name}: 9 of 9 MiB now",)))
+    assert found.code == "memory_full"
+    assert found.what.startswith("s2: ")
+    assert part.when_full in found.means
+    assert (f"limits.{part.key}," in found.do) is bool(part.key)
+    assert ("no key changes this limit" in found.do) is (not part.key)
+    assert found.page == "memory-full.md"
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,19 @@ def test_dump(data: Path, run: Run) -> None:
     assert "shard 7 replica 4 10..10 LSN 19..20" in text
 
 
+def test_keys_of_a_file_or_a_command(data: Path, run: Run, tmp_path: Path) -> None:
+    ring = tmp_path / "ring"
+    ring.write_text(f'active = "k"\n[keys]\nk = "{"A" * 43}="\n')
+    assert run("check", data, "--keys-file", ring).code != exit_codes.OK, "others may read it"
+    ring.chmod(0o600)
+    assert run("check", data, "--keys-file", ring).code == exit_codes.OK
+    assert run("check", data, "--keys-command", f"cat {ring}").code == exit_codes.OK
+    both = run("check", data, "--keys-file", ring, "--keys-command", "true")
+    assert "from a file or a command" in both.err
+    (row,) = json.loads(run("stats", data, "-o", "json", "--keys-file", ring).out)
+    assert row["key"] == "plain"
+
+
 def test_stats(data: Path, run: Run) -> None:
     (row,) = json.loads(run("stats", data, "-o", "json").out)
     assert row["pinned_by"] == ["7/4"]

@@ -222,7 +222,12 @@ def test_shards_and_stores(ctl: Program, cluster: LocalCluster, shard: int) -> N
     said = ctl.json("store", address)
     assert isinstance(said, dict)
     assert said["store_id"] == "store-1"
-    assert "segment bytes" in ctl("store", address).out
+    parts = {one["part"]: one for one in said["memory"]}
+    assert int(parts["caches"]["used_bytes"]) > 0
+    assert parts["proposals"]["key"] == "proposal_bytes_max"
+    table = ctl("store", address).out
+    assert "segment bytes" in table
+    assert "limits.proposal_bytes_max" in table
     by_name = ctl.json("store", str(said["store_id"]))
     assert isinstance(by_name, dict)
     assert by_name["store_id"] == said["store_id"]

@@ -19,7 +19,10 @@ from logservice_wire.errors import Busy
 
 from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, load_checkpoint, load_columns
-from logservice.logdb.format.commit_group import decode_directory, decode_group_header
+from logservice.logdb.format.columns import EntryColumns
+from logservice.logdb.format.commit_group import RecordRun, decode_directory, decode_group_header
+from logservice.logdb.format.encryption import segment_cipher
+from logservice.logdb.format.group_encoder import encode_runs
 from logservice.logdb.format.record import (
     RecordCorrupt,
     RecordKind,
@@ -44,6 +47,7 @@ from logservice.nodehost.transport.wire.frame import (
 )
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from tests.crash.every_bit import OneSegment, write
+from tests.logdb.helpers import ENCRYPTED as STORES_ENCRYPT
 from tests.logdb.helpers import World, entries, installed, members, update
 
 EXECUTIONS = 20_000
@@ -158,14 +162,59 @@ class Bytes(MemoryVfs):
 def entries_read(data: bytes) -> object:
     """The entries that a reader gets when the index has told it where they are."""
     offsets = array("I", [offset - START for offset in RUN.offsets])
-    read = EntryRead((1, 1), 1, SEED, 0, RUN.first, offsets, RUN.lengths)
+    read = EntryRead((1, 1), 1, SEED, 0, RUN.first, offsets, RUN.lengths, None)
     found = read.run(Bytes(data))
     assert [entry.index for _, entry in found] == list(range(RUN.first, RUN.last + 1))
     return found
 
 
+CIPHER = segment_cipher("key", bytes(32), WRITTEN.incarnation, 1, random.Random(1).randbytes)
+
+
+def encrypted_run() -> tuple[EntryColumns, bytes]:
+    """The same entries, encrypted, from offset 0 on."""
+    run = RecordRun(1, 1, 1, [], entries(1, 5, size=40))
+    body: list[bytes | memoryview] = []
+    encode_runs(body, [run], SEED, 1, 0, CIPHER)
+    return EntryColumns.of(run.entries, 1, 0, 1, run.overhead), b"".join(body)
+
+
+ENCRYPTED, ENCRYPTED_BYTES = encrypted_run()
+
+
+def encrypted_entries_read(data: bytes) -> object:
+    """As `entries_read`."""
+    read = EntryRead((1, 1), 1, SEED, 0, 1, ENCRYPTED.offsets, ENCRYPTED.lengths, CIPHER.open)
+    found = read.run(Bytes(data))
+    assert tuple(entry for _, entry in found) == entries(1, 5, size=40)
+    return found
+
+
+def encrypted_payload(data: bytes) -> object:
+    """What opens is what was written, whatever the checksums say."""
+    assert CIPHER.open(data[64:], data[:64]) == b"payload"
+    return None
+
+
 DECODERS = [
-    Decoder("entries of a read", entries_read, (RUN_BYTES,), (RecordCorrupt,), crc_at(68)),
+    Decoder(
+        "encrypted entries of a read",
+        encrypted_entries_read,
+        (ENCRYPTED_BYTES,),
+        (RecordCorrupt,),
+        crc_at(68),
+    ),
+    Decoder(
+        "encrypted payload",
+        encrypted_payload,
+        (bytes(64) + CIPHER.encrypt(bytes(12), b"payload", bytes(64)),),
+        (RecordCorrupt,),
+    ),
+    *(
+        [Decoder("entries of a read", entries_read, (RUN_BYTES,), (RecordCorrupt,), crc_at(68))]
+        if not STORES_ENCRYPT
+        else []  # what was written is encrypted then, and read above
+    ),
     Decoder("record", record, RECORDS, (RecordCorrupt,), crc_at(68)),
     Decoder(
         "group header",

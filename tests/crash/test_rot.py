@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from tests.crash.every_bit import judge, write
+from tests.logdb.helpers import of_plain_bytes
 
 SEGMENT_BYTES = 16 * 1024
 
@@ -20,6 +21,7 @@ def test_every_bit_of_every_kind_of_record() -> None:
     assert found["newest group dropped"] > 100
 
 
+@of_plain_bytes
 def test_the_newest_group_before_a_durable_mark() -> None:
     marked = write(SEGMENT_BYTES, mark=True)
     found = judge(marked, *marked.newest, step=13)

@@ -6,6 +6,7 @@ import struct
 from array import array
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from logservice_wire import block as block_module
@@ -35,6 +36,7 @@ from logservice.logdb.format import commit_group, durable_mark, record, segment
 from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.commit_group import FLAG_MARK, GroupPosition, RecordRun
 from logservice.logdb.format.durable_mark import DurableMark, decode_mark, encode_mark
+from logservice.logdb.format.encryption import segment_cipher
 from logservice.logdb.format.fault import REPAIRED, Fault
 from logservice.logdb.format.group_encoder import encode_group, encode_runs
 from logservice.logdb.format.record import (
@@ -45,7 +47,7 @@ from logservice.logdb.format.record import (
     SegmentEnds,
     segment_seed,
 )
-from logservice.logdb.format.segment import SegmentVersionError
+from logservice.logdb.format.segment import PLAIN, KeyLabel, SegmentVersionError
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
 from logservice.logdb.index.replica_state import Cut, Origin, ReplicaState
 from logservice.logdb.io import data_directory
@@ -139,13 +141,29 @@ _METAS = {
 }
 _ENDS = SegmentEnds(((1, 4096, 0xFEEDBEEF), (4, 64, 0)))
 
+_CIPHER = segment_cipher("key-1", bytes(range(32)), INCARNATION, 1, lambda size: bytes(size))
+
 _PREVIOUS = GroupPosition(1, 64, 0xFEEDBEEF)
 
 
-def _decode_segment_header(data: bytes) -> tuple[int, int]:
+def _encrypted(entry: Entry) -> bytes:
+    buffers: list[bytes | memoryview] = []
+    encode_runs(buffers, [RecordRun(1, 7, 5, [], (entry,))], SEED, 1, 64, _CIPHER)
+    return b"".join(buffers)
+
+
+def _decrypted(data: bytes) -> Entry:
+    header = record.decode_header(data, 0, SEED)
+    assert header.encrypted
+    payload = record.payload_view(data, 0, header, SEED)
+    opened = _CIPHER.open(payload, data[: record.ASSOCIATED_BYTES])
+    return replace(_decode_entry(data), payload=opened)
+
+
+def _decode_segment_header(data: bytes) -> tuple[int, int, KeyLabel]:
     header = segment.decode_segment_header(data, 1, INCARNATION)
     assert header is not None
-    return header.segment, header.first_sequence
+    return header.segment, header.first_sequence, header.label
 
 
 def _encode_group(flags: int) -> bytes:
@@ -464,9 +482,20 @@ SEGMENT = Format(
     samples=(
         Sample(
             name="header",
-            value=(1, 12),
-            encode=lambda fields: segment.encode_segment_header(fields[0], INCARNATION, fields[1]),
+            value=(1, 12, PLAIN),
+            encode=lambda fields: segment.encode_segment_header(
+                fields[0], INCARNATION, *fields[1:]
+            ),
             decode=_decode_segment_header,
+        ),
+        Sample(
+            name="header of an encrypted segment",
+            value=(1, 12, _CIPHER.label),
+            encode=lambda fields: segment.encode_segment_header(
+                fields[0], INCARNATION, *fields[1:]
+            ),
+            decode=_decode_segment_header,
+            since=2,
         ),
     ),
     error=SegmentVersionError,
@@ -498,6 +527,18 @@ RECORD = Format(
             _decode_meta,
             since=2,
         ),
+    ),
+    error=RecordCorrupt,
+)
+
+ENCRYPTED_RECORD = Format(
+    name="encrypted-record",
+    version=record.ENCRYPTED_VERSION,
+    constant="logservice.logdb.format.record:ENCRYPTED_VERSION",
+    document="docs/formats/segment.md",
+    samples=(
+        Sample("entry", ENTRY, _encrypted, _decrypted, since=2),
+        Sample("empty entry", LATER, _encrypted, _decrypted, since=2),
     ),
     error=RecordCorrupt,
 )
@@ -737,6 +778,7 @@ FORMATS = (
     SEGMENT,
     GROUP,
     RECORD,
+    ENCRYPTED_RECORD,
     MARK,
     IDENTITY,
     CHECKPOINT,

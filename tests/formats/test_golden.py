@@ -151,6 +151,10 @@ def test_a_later_version_is_refused(one: Format, monkeypatch: pytest.MonkeyPatch
     module, name = one.constant.split(":")
     present = getattr(importlib.import_module(module), name)
     later = bytes([present[0] + 1]) if isinstance(present, bytes) else present + 1
+    while any(
+        other.constant.startswith(f"{module}:") and other.version == later for other in FORMATS
+    ):
+        later += 1  # that is another format: an encrypted record
     assert one.error is not None
     for sample in one.samples:
         with monkeypatch.context() as patch:

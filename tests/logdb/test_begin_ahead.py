@@ -21,7 +21,16 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.space.disk_space import DiskState, OutOfSpace
-from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
+from tests.logdb.helpers import (
+    ENCRYPTED,
+    World,
+    all_entries,
+    entries,
+    log_of,
+    of_plain_bytes,
+    picture,
+    update,
+)
 
 ROOMY = LogDbOptions(segment_bytes=1 << 16, entry_cache_bytes=0, ballast_bytes=0, reserve_bytes=0)
 
@@ -102,7 +111,8 @@ def test_neither_disk_nor_reader_can_tell(seed: int) -> None:
         ballast_bytes=0,
         reserve_bytes=0,
     )
-    plain, piped = World(options=options), World(options=options)
+    plain = World(options=options, draw_bytes=bytes)
+    piped = World(options=options, draw_bytes=bytes)
     one, other = plain.open(), piped.open()
     pipeline, shards = Pipeline(other), Shards(chance)
     for _ in range(120):
@@ -114,7 +124,8 @@ def test_neither_disk_nor_reader_can_tell(seed: int) -> None:
             pipeline.drain()
             assert picture(one) == picture(other)
     pipeline.drain()
-    assert pipeline.ahead > (5 if options.segment_bytes == 4096 else 50)
+    least = 2 if ENCRYPTED else 5  # fewer groups have room in a small segment
+    assert pipeline.ahead > (least if options.segment_bytes == 4096 else 50)
     assert picture(one) == picture(other)
     assert files(plain) == files(piped)
     plain.close(one)
@@ -325,6 +336,7 @@ def test_without_room_in_the_segment_it_waits() -> None:
     assert db.stats().segment_files == 2
 
 
+@of_plain_bytes
 def test_the_last_byte_of_a_segment_is_used() -> None:
     _, db, first = begun()
     end = first.encoded.position.offset + first.encoded.size

@@ -15,7 +15,16 @@ from logservice_wire.errors import Halted
 from logservice.ids import Index
 from logservice.invariants import InvariantViolation
 from logservice.logdb.options import LogDbOptions
-from tests.logdb.helpers import World, all_entries, entries, log_of, real_world, update, visible
+from tests.logdb.helpers import (
+    World,
+    all_entries,
+    entries,
+    log_of,
+    of_plain_bytes,
+    real_world,
+    update,
+    visible,
+)
 
 OPTIONS = LogDbOptions(segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_bytes=0)
 
@@ -94,6 +103,7 @@ def test_behind_the_durable_mark_nothing_is_dropped() -> None:
         assert healthy.items() <= pictures[-1].items(), offset
 
 
+@of_plain_bytes
 @pytest.mark.parametrize("index", ["no index", "old index"])
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_lost_group_is_missed_when_nobody_can_name_it(index: str, alone: bool) -> None:

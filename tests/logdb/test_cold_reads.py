@@ -16,7 +16,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.read import replica_log
 from logservice.logdb.read.entry_read import Fetch
 from logservice.logdb.read.replica_log import ReplicaLog
-from tests.logdb.helpers import SMALL, World, entries, log_of, update
+from tests.logdb.helpers import SMALL, World, entries, log_of, of_plain_bytes, update
 
 
 def test_what_the_entry_cache_has_is_not_read() -> None:
@@ -86,6 +86,7 @@ def test_a_reader_that_goes_on_is_read_ahead_of() -> None:
     assert len(db.collect_garbage().pinned) <= 1, "nothing is held any more"
 
 
+@of_plain_bytes
 def test_what_is_read_ahead_of_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_log, "_AHEAD_BYTES", 8000)
     _, db = grown(60)

@@ -17,7 +17,16 @@ from logservice.logdb.format.segment import segment_name
 from logservice.logdb.format.update import Update
 from logservice.logdb.gc import collection as collecting
 from logservice.logdb.log_db import LogDb
-from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
+from tests.logdb.helpers import (
+    SMALL,
+    World,
+    all_entries,
+    entries,
+    log_of,
+    of_plain_bytes,
+    picture,
+    update,
+)
 
 
 @pytest.fixture
@@ -39,6 +48,7 @@ def loaded() -> tuple[World, LogDb]:
     return world, db
 
 
+@of_plain_bytes
 @pytest.mark.usefixtures("small_slices")
 def test_every_slice_is_small_and_all_of_them_do_the_whole_work() -> None:
     world, db = loaded()

@@ -23,7 +23,8 @@ from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.survey import Survey
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.recovery.recovery import recover
-from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
+from logservice.sealing_keys import Keys
+from tests.logdb.helpers import RING, World, all_entries, entries, log_of, picture, update
 
 Acked = dict[tuple[int, int], tuple[tuple[int, int], int, tuple[object, ...]]]
 """For each replica: (term, vote), the first index, the entries."""
@@ -237,26 +238,48 @@ def between(recorder: Recorder) -> None:
     recorder.world.close(db)
 
 
+def rotated(recorder: Recorder) -> None:
+    """The key is another one twice; what lives in the oldest segments is copied."""
+    db = recorder.world.open()
+    recorder.commit(db, [update(1, 1, entries(1, 3, size=900)), update(2, 1, entries(1, 1))])
+    recorder.world.keys = replace(RING, active="b")
+    db.use_keys(recorder.world.keys)
+    for first in (4, 7, 10):
+        recorder.commit(db, [update(1, 1, entries(first, first + 2, size=900), hard=(1, 1, 2))])
+    recorder.commit(db, [update(1, 1, snapshot=9)])
+    db.use_keys(RING)
+    assert db.collect_garbage().unlinked
+    recorder.commit(db, [update(2, 1, entries(2, 2))])
+    db = recorder.world.kill()
+    recorder.quiet(db)
+    recorder.commit(db, [update(1, 1, entries(13, 14, size=900))])
+    recorder.world.close(db)
+
+
 @pytest.mark.parametrize(
-    ("scenario", "stride", "cluster_version"),
+    ("scenario", "stride", "cluster_version", "keys"),
     [
-        (grow, 1, 1),
-        (overwrite, 1, 1),
-        (snapshots, 1, 1),
-        (collection, 1, 1),
-        (commit_indexes, 1, 1),
-        (between, 1, 1),
-        (grow, 2, 2),
-        (collection, 2, 2),
-        (commit_indexes, 1, 2),
-        (between, 1, 2),
+        (grow, 1, 1, None),
+        (overwrite, 1, 1, None),
+        (snapshots, 1, 1, None),
+        (collection, 1, 1, None),
+        (commit_indexes, 1, 1, None),
+        (between, 1, 1, None),
+        (grow, 2, 2, None),
+        (collection, 2, 2, None),
+        (commit_indexes, 1, 2, None),
+        (between, 1, 2, None),
+        (grow, 3, 2, RING),
+        (overwrite, 3, 2, RING),
+        (collection, 3, 2, RING),
+        (rotated, 1, 2, RING),
     ],
 )
 def test_every_crash_state(
-    scenario: Callable[[Recorder], None], stride: int, cluster_version: int
+    scenario: Callable[[Recorder], None], stride: int, cluster_version: int, keys: Keys | None
 ) -> None:
     """INV-WRITER-2: without the name of a new segment acked entries are missing."""
-    recorder = Recorder(World(cluster_version=cluster_version))
+    recorder = Recorder(World(cluster_version=cluster_version, keys=keys))
     scenario(recorder)
     states = replay_all(recorder, stride)
     assert states >= 100

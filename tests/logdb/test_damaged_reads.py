@@ -22,7 +22,7 @@ from logservice.logdb.format.record import RECORD_HEADER_BYTES, RecordCorrupt
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.logdb.read.replica_log import ReplicaLog
-from tests.logdb.helpers import SMALL, World, entries, log_of, update
+from tests.logdb.helpers import SMALL, World, entries, log_of, of_plain_bytes, update
 
 
 @pytest.fixture
@@ -136,6 +136,7 @@ def test_a_record_that_is_not_an_entry_is_not_read() -> None:
         replace(read, offsets=array("I", found[:1])).run(world.vfs)
 
 
+@of_plain_bytes
 def test_a_record_that_changes_while_it_is_looked_at_is_refused() -> None:
     world = World()
     db = world.open()
@@ -150,7 +151,7 @@ def test_the_gap_that_is_read_over_and_the_span_are_bounded() -> None:
     def spans(*records: tuple[int, int]) -> list[tuple[int, int, int, int]]:
         offsets = array("I", [offset for offset, _ in records])
         lengths = array("I", [length for _, length in records])
-        return list(EntryRead((1, 1), 1, 0, 0, 1, offsets, lengths).spans())
+        return list(EntryRead((1, 1), 1, 0, 0, 1, offsets, lengths, None).spans())
 
     gap, span = LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
     assert spans((64, 8)) == [(0, 1, 64, 80)]
@@ -177,6 +178,7 @@ def large(*payloads: int) -> tuple[World, LogDb, EntryRead]:
     return world, db, read
 
 
+@of_plain_bytes
 @pytest.mark.parametrize(
     ("payloads", "copies"),
     [
@@ -230,6 +232,7 @@ def test_a_large_entry_that_is_cut_off_is_refused() -> None:
             read.run(world.vfs)
 
 
+@of_plain_bytes
 def test_a_disk_that_was_not_asked_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     world, _, read = large(8, 8, FITS)
     calls: list[str] = []

@@ -13,7 +13,16 @@ from logservice_wire.errors import Halted
 from logservice.ids import Index
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.disk_space import OutOfSpace
-from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, log_of, update
+from tests.logdb.helpers import (
+    SMALL,
+    World,
+    all_entries,
+    entries,
+    entry,
+    log_of,
+    of_plain_bytes,
+    update,
+)
 
 GROUP_HEADERS_BYTES = 80 + 32 + 80
 RECORD_HEADER_BYTES = 72
@@ -52,6 +61,7 @@ def test_what_recovery_kept_is_marked_when_nothing_follows(ended: str, index: bo
             assert log.faulty or all_entries(log) == entries(1, 6), place
 
 
+@of_plain_bytes
 def test_a_store_that_is_only_opened_and_closed_makes_one_mark() -> None:
     world, db = acked()
     for _ in range(4):
@@ -60,6 +70,7 @@ def test_a_store_that_is_only_opened_and_closed_makes_one_mark() -> None:
     assert log_of(db).last_index() == 6
 
 
+@of_plain_bytes
 def test_garbage_collection_leaves_the_mark_until_something_follows() -> None:
     """A mark that found no room in the segment lies alone in the next one, where nothing lives."""
     world = World(options=SMALL)
@@ -117,6 +128,7 @@ def stopped() -> tuple[World, LogDb]:
     return world, db
 
 
+@of_plain_bytes
 @pytest.mark.parametrize("hurt_bytes", [112, 150, 190, 400, 520, 0])
 def test_the_derived_index_says_that_the_newest_group_was_durable(hurt_bytes: int) -> None:
     """One place of the disk is lost: the end of the newest file with the mark; or, with 0, all of

@@ -30,7 +30,16 @@ from logservice.logdb.recovery import offline
 from logservice.logdb.recovery.segment_ends import ends_run, known_ends
 from logservice.logdb.segment_writer import SegmentWriter
 from logservice.logdb.space.disk_space import OutOfDescriptors, OutOfSpace
-from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
+from tests.logdb.helpers import (
+    SMALL,
+    World,
+    all_entries,
+    entries,
+    log_of,
+    of_plain_bytes,
+    picture,
+    update,
+)
 
 LARGE = replace(SMALL, segment_bytes=128 * 1024)
 MARK = "/data/" + MARK_NAME
@@ -459,6 +468,7 @@ def test_of_too_many_ends_those_without_a_next_segment_come_first() -> None:
         assert named(apart) == [1, 4, *range(8, most + 6)]
 
 
+@of_plain_bytes
 def test_many_small_segments_do_not_make_more_of_them() -> None:
     """INV-ENDS-3: seed 119 filled each segment with the record of ends, without end."""
     world = new_world(2)

@@ -26,6 +26,7 @@ from tests.logdb.helpers import (
     entry,
     installed,
     log_of,
+    of_plain_bytes,
     picture,
     real_world,
     update,
@@ -371,6 +372,7 @@ def test_a_group_is_written_on_another_thread_while_readers_go_on(world: World) 
     world.close(db)
 
 
+@of_plain_bytes
 def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
     world = World()
     db = world.open()

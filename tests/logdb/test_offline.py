@@ -14,7 +14,16 @@ from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.recovery import offline
 from tests.logdb.dying import DyingVfs
-from tests.logdb.helpers import SMALL, MemoryKvEngine, World, entries, log_of, picture, update
+from tests.logdb.helpers import (
+    SMALL,
+    MemoryKvEngine,
+    World,
+    entries,
+    log_of,
+    of_plain_bytes,
+    picture,
+    update,
+)
 
 
 def build() -> tuple[World, LogDb]:
@@ -321,7 +330,7 @@ def test_a_disk_that_cannot_read_everything_any_more() -> None:
             found = {(one.segment, one.offset, one.kind) for one in left}
             assert len(whole & found) > len(whole) // 2, "the rest is shown"
             assert len(offline.statistics(vfs, healthy.path)) == report.segments
-            with offline.stored_log(vfs, healthy.path, 2) as log:
+            with offline.stored_log(vfs, healthy.path, 2, keys=healthy.keys) as log:
                 shown = sum(not isinstance(one, str) for one in log.entries())
                 assert shown > 30 or path == healthy.segments()[0], "those before the damage"
             index = dict(healthy.kv.open("/data/index").scan(b""))
@@ -332,6 +341,7 @@ def test_a_disk_that_cannot_read_everything_any_more() -> None:
     assert tried == 12
 
 
+@of_plain_bytes
 @pytest.mark.parametrize("segments", [1, 4])
 @pytest.mark.parametrize("left", ["flipped", "zeros", "nothing"])
 def test_a_directory_in_which_no_group_verifies_is_not_empty(segments: int, left: str) -> None:

@@ -12,7 +12,7 @@ from logservice.logdb.index.index import Chunk, EntryIndex, SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.oldest_pins import OldestPin, OldestPins
-from tests.logdb.helpers import SMALL, World, entries, log_of, update
+from tests.logdb.helpers import SMALL, World, entries, log_of, of_plain_bytes, update
 
 REPLICAS = bounds.METRIC_PINS_MAX + 3
 
@@ -33,6 +33,7 @@ def look(db: LogDb) -> int:
     return sum(1 for _ in db.survey_oldest())
 
 
+@of_plain_bytes
 def test_the_largest_few_are_told_and_what_they_hold() -> None:
     _, db = filled()
     assert db.stats().oldest_pins == (), "nobody has looked"
@@ -46,6 +47,7 @@ def test_the_largest_few_are_told_and_what_they_hold() -> None:
     assert found[1] == OldestPin(REPLICAS, REPLICAS, REPLICAS * (72 + 104))
 
 
+@of_plain_bytes
 def test_what_is_not_so_any_more_is_not_told() -> None:
     world, db = filled()
     look(db)

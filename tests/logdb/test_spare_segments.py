@@ -9,7 +9,16 @@ import pytest
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.spare_segments import SpareSegments
-from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
+from tests.logdb.helpers import (
+    SMALL,
+    World,
+    all_entries,
+    entries,
+    log_of,
+    of_plain_bytes,
+    picture,
+    update,
+)
 
 OPTIONS = replace(SMALL, spare_segments_max=3)
 
@@ -64,6 +73,7 @@ def test_old_bytes_behind_the_newest_group_are_no_groups() -> None:
         assert not reopened.recovery_report.torn_bytes
 
 
+@of_plain_bytes
 @pytest.mark.parametrize("keep", range(0, 1000, 90))
 def test_a_torn_group_over_old_bytes_is_dropped(keep: int) -> None:
     world = World(options=OPTIONS)

@@ -21,7 +21,16 @@ from logservice.logdb.log_db import LogDb
 from logservice.nodehost.assembly.store_directory import disk_failed
 from tests.crash import unreadable
 from tests.logdb.dying import DyingVfs, dying
-from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, update
+from tests.logdb.helpers import (
+    OVERHEAD,
+    SMALL,
+    World,
+    all_entries,
+    entries,
+    log_of,
+    of_plain_bytes,
+    update,
+)
 
 OPTIONS = replace(SMALL, segment_bytes=16 * PAGE_BYTES, spare_segments_max=0)
 
@@ -43,8 +52,8 @@ def two(newest: int = 6000) -> World:
     db = world.open()
     db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0)), update(2, 2, entries(1, 2))])
     fills = PAGE_BYTES - SEGMENT_HEADER_BYTES - db.stats().bytes_written - 80 - 112 - 72
-    db.commit([update(1, 1, entries(4, 4, size=fills))])
-    db.commit([update(2, 2, entries(3, 3, size=newest), hard=(3, 1, 1))])
+    db.commit([update(1, 1, entries(4, 4, size=fills - OVERHEAD))])
+    db.commit([update(2, 2, entries(3, 3, size=newest - OVERHEAD), hard=(3, 1, 1))])
     world.memory.kill()
     (path,) = world.segments()
     assert groups(world, path)[-1].position.offset == PAGE_BYTES
@@ -187,6 +196,7 @@ def test_only_the_newest_file_ends_with_a_torn_group() -> None:
     assert damaged(db) == [(2, 2)]
 
 
+@of_plain_bytes
 def test_a_group_whose_header_is_unreadable_is_chained_to() -> None:
     """The group behind it does not know its checksum, also when the sector answers again."""
     world = World(options=OPTIONS)

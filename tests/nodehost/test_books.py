@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 from logservice_wire.errors import (
@@ -23,6 +24,7 @@ from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.nodehost.replica.reads import ReadBook
 from logservice.outcome import Applied, Rejected
 from logservice.raft.ready import ReadState
+from tests.garbage import without_collector
 
 
 def entry(index: int, term: int) -> Entry:
@@ -99,6 +101,24 @@ async def test_deadlines_and_stop() -> None:
     with pytest.raises(NotReady):
         late.future.result()
     assert book.count == 0
+
+
+async def test_a_proposal_that_failed_elsewhere_keeps_nothing_of_its_request() -> None:
+    """As when it was forwarded: who forwards knows the block, and whom he tells of the error."""
+    request = bytes(1000)
+
+    def forward(body: bytes, item: Pending) -> None:
+        try:
+            raise NotReady(f"{len(body)} bytes did not leave")
+        except NotReady as error:
+            item.fail(error)
+
+    with without_collector():
+        before = sys.getrefcount(request)
+        item = pending()
+        forward(request, item)
+        assert isinstance(item.future.exception(), NotReady)
+        assert sys.getrefcount(request) == before
 
 
 async def test_an_entry_nobody_waits_for_holds_no_room() -> None:

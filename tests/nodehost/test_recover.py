@@ -32,6 +32,7 @@ from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.logdb.io.data_directory import IDENTITY_NAME, DataDirectory, read_identity
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.segment_keys import KeysMissing
 from logservice.logdb.io.vfs import read_file
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.recovery import offline
@@ -53,10 +54,11 @@ from logservice.rsm import commands
 from logservice.rsm.commands import AcquireWriter, OpenSession
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import SESSION_EXPIRED
+from logservice.sealing_keys import Keys
 from logservice.snapshot import Snapshot
 from logservice.versions import KNOWN
 from tests.hakeeper.model import Model
-from tests.logdb.helpers import SMALL, all_entries
+from tests.logdb.helpers import RING, SMALL, all_entries
 from tests.nodehost.assembled import assemble
 from tests.owners import APP, NONCE
 from tests.rsm.shard_driver import ShardDriver, request
@@ -94,6 +96,7 @@ class Disks:
         self.kv = MemoryKvEngine()
         self.now_s = 1_800_000_000
         self.letter = b"L"
+        self.keys: Keys | None = None
 
     def store(
         self,
@@ -117,7 +120,9 @@ class Disks:
             draw_incarnation=lambda: incarnation(number),
         )
         directory.raise_version(version)
-        db = LogDb.open(path, identity=directory, vfs=self.vfs, kv=self.kv, options=SMALL)
+        db = LogDb.open(
+            path, identity=directory, vfs=self.vfs, kv=self.kv, options=SMALL, keys=self.keys
+        )
         new = tuple(entries)
         term = new[-1].term if new else Term(1)
         first = Snapshot(Index(at), Term(1), Lsn(1), membership, state)
@@ -153,7 +158,7 @@ class Disks:
     def choices(self, *paths: str) -> list[Choice]:
         found: list[Evidence] = []
         for path in paths:
-            found += read_directory(self.vfs, path, lambda _: None)
+            found += read_directory(self.vfs, path, lambda _: None, self.keys)
         return choose(found)
 
     def rebuild(self, choices: list[Choice], path: str = "/new") -> list[Rebuilt]:
@@ -165,6 +170,7 @@ class Disks:
             lambda size: self.letter * size,
             lambda: 999,
             lambda: self.now_s,
+            self.keys,
         )
         return rebuild(self.vfs, self.kv, choices, target, lambda _: None)
 
@@ -180,7 +186,7 @@ class Disks:
             path, vfs=self.vfs, cluster_id=ClusterId("c"), store_id=StoreId("s3")
         )
         return directory, LogDb.open(
-            path, identity=directory, vfs=self.vfs, kv=self.kv, options=SMALL
+            path, identity=directory, vfs=self.vfs, kv=self.kv, options=SMALL, keys=self.keys
         )
 
 
@@ -251,6 +257,26 @@ def test_the_longest_log_goes_on_as_another_history() -> None:
     assert membership.members == (Member(done.replica, StoreId("s3"), Incarnation(999)),)
     assert {entry.term for entry in found[-3:]} == {3}, "above every term of the evidence"
     assert read_identity(disks.vfs, "/new").incarnation == 999
+
+
+def test_encrypted_evidence_needs_its_keys_and_is_written_encrypted() -> None:
+    disks = Disks()
+    disks.keys = RING
+    path = disks.store(3, log_entries((3, 2), (2, 2)))
+    for ring in (None, Keys("b", {"b": RING.keys["b"]}), Keys("a", {"a": b"x" * 32})):
+        disks.keys = ring
+        with pytest.raises(KeysMissing, match="no key that was given opens segment 1"):
+            disks.choices(path)
+    disks.keys = Keys("b", RING.keys)
+    (only,) = disks.choices(path)
+    (done,) = disks.rebuild([only])
+    machine, _, found = started(disks, done)
+    assert machine.state.lineage.fork_lsn == 5
+    assert [entry.lsn for entry in found if entry.record_count] == [1, 4]
+    directory, db = disks.open()
+    assert dict(db.stats().key_bytes).keys() == {"b"}
+    db.close()
+    directory.close()
 
 
 def test_evidence_that_is_used_twice_makes_two_replicas() -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
 import zlib
 from collections.abc import AsyncIterator
 
 import pytest
-from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
+from logservice_wire.errors import Busy, InvalidArgument, NotReady, UnknownOutcome
 
 from logservice.ids import ShardId, StoreId
 from logservice.nodehost.transport.accepting import inbound, lobby
 from logservice.nodehost.transport.dialing import line
 from logservice.nodehost.transport.link import connection
-from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello
 from logservice.nodehost.transport.wire.frame import HEADER_BYTES, FrameKind, encode_frame
+from tests.garbage import without_collector
 from tests.nodehost.transport_conformance import (
     A,
     B,
@@ -331,6 +333,39 @@ async def test_requests_never_sent_are_not_unknown(
     assert [type(result) for result in results] == [UnknownOutcome, NotReady]
     await a.stop()
     await peer.stop()
+
+
+async def failures(transport: Transport, body: bytes) -> set[type[object]]:
+    """How ten requests to B at once end."""
+    asked = [asyncio.create_task(transport.request(B, "x", body, 30.0)) for _ in range(10)]
+    return {type(result) for result in await asyncio.gather(*asked, return_exceptions=True)}
+
+
+async def test_a_request_that_failed_keeps_nothing_of_its_body(world: TcpWorld) -> None:
+    """Else forwarded appends that are refused stay in memory until the collector comes."""
+
+    async def busy(_: str, __: bytes) -> bytes:
+        raise Busy("not now", retry_after_ms=1)
+
+    a, _, _, on_b = await pair(world)
+    on_b.answer = busy
+    body = bytes(1000)
+    with without_collector():
+        before = sys.getrefcount(body)
+        assert await failures(a, body) == {Busy}
+        await eventually(lambda: sys.getrefcount(body) == before, 10)
+
+
+async def test_a_request_to_nobody_keeps_nothing_of_its_body(world: TcpWorld) -> None:
+    a, _ = await started(world, A)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        a.set_address(B, f"127.0.0.1:{taken.getsockname()[1]}")
+        body = bytes(1000)
+        with without_collector():
+            before = sys.getrefcount(body)
+            assert await failures(a, body) == {NotReady}
+            await eventually(lambda: sys.getrefcount(body) == before, 10)
 
 
 async def test_pings_keep_an_idle_connection(

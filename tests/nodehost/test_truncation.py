@@ -347,6 +347,30 @@ async def test_the_trace_of_the_system_we_learn_from(world: World) -> None:
     assert world.host.installs == [(1, 5, 4), (1, 14, 13)]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_worker_at_its_quota_of_exports_goes_on(world: World, restarts: bool) -> None:
+    """Named after matrixone 24315 and 20853: truncation stood still for good once there were as
+    many exports as may be, or once the process had been killed a few times; and the disk filled.
+    """
+    log = world.host.add(1, 11)
+    for _ in range(40):
+        log.append(10)
+        await world.run()
+        if restarts:
+            world.open()
+    quota = world.exports.count(ShardId(1), ReplicaId(11))
+    assert quota == 5
+    for lsn in range(37, 400, 37):
+        log.truncated = Lsn(lsn)
+        if restarts:
+            world.open()
+        for _ in range(2):
+            await world.run()
+        # The last entry that is covered, whatever exports there were: entries have one record.
+        assert log.lsns[log.installed] - 1 == lsn
+    assert world.exports.count(ShardId(1), ReplicaId(11)) <= quota
+
+
 @pytest.mark.parametrize("seed", range(25))
 async def test_t2_t3_random_traffic_and_restarts_never_break_an_invariant(seed: int) -> None:
     """INV-T2."""

@@ -176,6 +176,7 @@ async def test_an_answer_that_is_there_is_counted_or_goes() -> None:
     taken = budget.take_now(40)
     with pytest.raises(Busy):
         budget.take_now(1)
+    assert budget.refused == 1
     taken.give_back()
     assert budget.used == 0
 

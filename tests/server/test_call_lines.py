@@ -262,6 +262,7 @@ async def test_one_identitys_bytes_leave_room_for_anothers(
     assert (bench.lines.size, bench.lines.refused["identity_bytes"]) == (5, 4)
     await bench.calls("b", bounds.CALLS_BEGUN_MAX // 2 + 3)
     assert (bench.lines.size, bench.lines.refused["bytes"]) == (8, 1)
+    assert bench.lines.crowded_out == 5
 
 
 async def test_a_call_without_time_never_begins() -> None:

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from logservice_wire.v1 import admin_pb2
 
+from logservice import bounds
 from logservice.config import memory_limits
-from logservice.memory_budget import PARTS
+from logservice.memory_budget import FULL_ALARM, PARTS
 from logservice.server.monitor.port.metrics import store_families
 from logservice.server.store import Store
 from tests.server.test_store import Client, configured
 from tests.waiting import eventually
 
-SHARED = {"proposals", "unwritten", "peer_queues", "peer_requests"}
+PAID_FOR = {part.name for part in PARTS} - {"caches"}
 
 
 @pytest.mark.asyncio
@@ -40,7 +42,7 @@ async def test_every_part_has_a_gauge_and_the_limits_add_up(tmp_path: Path) -> N
         assert limits == memory_limits(config)
         assert list(limits) == [part.name for part in PARTS]
         assert set(shown("logservice_memory_part_bytes")) == set(limits)
-        assert shown("logservice_memory_part_refused_total") == dict.fromkeys(SHARED, 0)
+        assert shown("logservice_memory_part_refused_total") == dict.fromkeys(PAID_FOR, 0)
         assert shown("logservice_memory_part_bytes")["caches"] > 0
         assert store._parts is not None
         host = store._parts.host
@@ -48,6 +50,59 @@ async def test_every_part_has_a_gauge_and_the_limits_add_up(tmp_path: Path) -> N
         assert shown("logservice_memory_part_bytes")["unwritten"] >= 1000
         host.unwritten.give_back("somebody", 1000)
         await eventually(lambda: shown("logservice_memory_part_bytes")["unwritten"] == 0)
+        own = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
+        assert [(one.part, one.limit_bytes) for one in own.memory] == list(limits.items())
+        assert {one.part: one.key for one in own.memory} == {one.name: one.key for one in PARTS}
+        await client.channel.close()
+    finally:
+        await store.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_part_for_whose_room_somebody_paid_is_an_alarm_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches MEMORY_FULL_TELL_S. Each part has its own count, and says what it is."""
+    store = Store(configured(tmp_path / "data"))
+    try:
+        await store.start()
+        client = Client(store)
+        await client.shard_ready(1)
+        assert store._memory is not None
+        assert store._monitor is not None
+        memory, now_s = store._memory, [1000.0]
+        monkeypatch.setattr(memory, "_clock", lambda: now_s[0])
+        assert memory.alarms() == []
+        parts, port, transport = memory._parts, memory._port, memory._transport
+        assert port._connections is not None
+        parts.host.proposals.refused += 1
+        parts.host.unwritten.refused += 1
+        transport.queues.refused += 1
+        transport.requests.refused += 1
+        transport._budget.cuts += 1
+        port.answers.refused += 1
+        port.lines.refused["bytes"] += 1
+        port.lines.refused["deadline"] += 1
+        port._connections.counts.undelivered_cut += 1
+        found = memory.alarms()
+        assert [one.split(": ")[:2] for one in found] == [
+            [FULL_ALARM, part.name] for part in PARTS if part.name in PAID_FOR
+        ]
+        assert all(one.endswith("had to pay 1 times") for one in found)
+        now_s[0] += bounds.MEMORY_FULL_TELL_S - 1
+        assert memory.alarms() == found
+        port.answers.refused += 1
+        now_s[0] += 1
+        (left,) = store._monitor.reporter.status(0).alarms
+        assert left.startswith(f"{FULL_ALARM}: answers: 0 of 2048 MiB now")
+        own = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
+        assert {one.part: one.refused for one in own.memory} == {
+            **dict.fromkeys(PAID_FOR, 1),
+            "answers": 2,
+            "caches": 0,
+        }
+        now_s[0] += bounds.MEMORY_FULL_TELL_S
+        assert memory.alarms() == []
         await client.channel.close()
     finally:
         await store.stop()

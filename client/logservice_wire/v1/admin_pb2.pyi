@@ -84,8 +84,22 @@ class StoreDirectory(_message.Message):
     full: bool
     def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
 
+class StoreMemory(_message.Message):
+    __slots__ = ("part", "used_bytes", "limit_bytes", "refused", "key")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    used_bytes: int
+    limit_bytes: int
+    refused: int
+    key: str
+    def __init__(self, part: _Optional[str] = ..., used_bytes: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., refused: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
+
 class StoreStatus(_message.Message):
-    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories")
+    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories", "memory")
     class TruncationCountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +121,7 @@ class StoreStatus(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATION_COUNTS_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     cluster_id: str
     version: str
@@ -121,7 +136,8 @@ class StoreStatus(_message.Message):
     replicas: _containers.RepeatedCompositeFieldContainer[StoreReplica]
     truncation_counts: _containers.ScalarMap[str, int]
     directories: _containers.RepeatedCompositeFieldContainer[StoreDirectory]
-    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ...) -> None: ...
+    memory: _containers.RepeatedCompositeFieldContainer[StoreMemory]
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[StoreMemory, _Mapping]]] = ...) -> None: ...
 
 class GetClusterReportRequest(_message.Message):
     __slots__ = ("made_now",)

@@ -127,7 +127,8 @@ def store(session: Session, store_id: str, form: str) -> None:
     """Show what one store says about itself.
 
     STORE is its name, or its client address, host:port, which works also when HAKeeper cannot say
-    where it is. Its replicas are shown, too.
+    where it is. Its data directories, its replicas and the parts of its memory budget are shown,
+    too: how much is in use, and how often somebody had to pay because a part was full.
     """
     if ":" in store_id:
         check_address(store_id)
@@ -168,6 +169,17 @@ def store(session: Session, store_id: str, form: str) -> None:
         for one in found.directories
     ]
     show_rows(form, rows, "data directories")
+    rows = [
+        {
+            "memory": one.part,
+            "used_bytes": one.used_bytes,
+            "limit_bytes": one.limit_bytes,
+            "refused": one.refused,
+            "key": f"limits.{one.key}" if one.key else "",
+        }
+        for one in found.memory
+    ]
+    show_rows(form, rows, "memory")
     paths = {one.incarnation: one.path for one in found.directories}
     rows = [
         {

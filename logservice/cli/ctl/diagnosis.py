@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from logservice import bounds
 from logservice.cli.ctl.outside_view import OutsideView
 from logservice.hakeeper.stores.zones import is_in
+from logservice.memory_budget import FULL_ALARM, PARTS
 from logservice.nodehost.clocks.clock_watch import CLOCK_ALARM
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster.rows import (
@@ -478,6 +479,8 @@ def _alarm(store: str, alarm: str) -> Finding:
             "Set the clock, and see why the time service of that machine did not.",
             "not-ready.md",
         )
+    if alarm.startswith(FULL_ALARM):
+        return _memory_full(store, alarm)
     return Finding(
         Severity.WARNING,
         "alarm",
@@ -485,6 +488,27 @@ def _alarm(store: str, alarm: str) -> Finding:
         "With an expired certificate nobody can connect to the store, nor it to others.",
         "Issue new certificates into the same files; they are taken up without a restart.",
         "certificates.md",
+    )
+
+
+def _memory_full(store: str, alarm: str) -> Finding:
+    name = alarm.removeprefix(f"{FULL_ALARM}: ").partition(":")[0]
+    part = next((one for one in PARTS if one.name == name), None)
+    means = f"While it is full, {part.when_full}. " if part is not None else ""
+    change = (
+        f"raise limits.{part.key}, and limits.memory_bytes_max where that is set, in the store's"
+        " configuration, and restart the store"
+        if part is not None and part.key
+        else "no key changes this limit: spread the load over more stores"
+    )
+    return Finding(
+        Severity.WARNING,
+        "memory_full",
+        f"{store}: {alarm}",
+        f"{means}Nothing that was acknowledged is lost, and the store does not run out of memory.",
+        "See who sends, or does not read, so much: the page says how for each part. If it is"
+        f" what the store shall carry and its machine has the memory, {change}.",
+        "memory-full.md",
     )
 
 

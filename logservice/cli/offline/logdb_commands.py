@@ -17,9 +17,11 @@ from logservice_wire.errors import CorruptBlock
 
 from logservice.cli.offline.stored_records import stored_blocks
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.keys_option import keys_option
 from logservice.cli.shell.output import output_option, record_line, say, show_fields, show_rows
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.recovery import offline
+from logservice.sealing_keys import Keys
 
 _directory = click.argument(
     "directory", type=click.Path(path_type=Path, exists=True, file_okay=False)
@@ -36,9 +38,12 @@ def logdb() -> None:
 @_directory
 @_live
 @click.option("--headers-only", is_flag=True, help="Do not read the entries themselves.")
+@keys_option
 @output_option
-def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
+def check(directory: Path, live: bool, headers_only: bool, keys: Keys | None, form: str) -> int:
     """Verify every checksum, chain and row of the index.
+
+    With keys, also that every encrypted entry opens.
 
     Exit code 1 when something is damaged. The index is read from a copy, and not with --live.
     """
@@ -46,7 +51,12 @@ def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
 
     vfs = PosixVfs()
     report = offline.check(
-        vfs, str(directory), kv=LevelDbEngine(vfs), read_entries=not headers_only, live=live
+        vfs,
+        str(directory),
+        kv=LevelDbEngine(vfs),
+        read_entries=not headers_only,
+        live=live,
+        keys=keys,
     )
     _show_check(form, report)
     return exit_codes.OK if report.ok else exit_codes.NEGATIVE
@@ -80,9 +90,13 @@ def dump(directory: Path, live: bool, form: str) -> None:
 @logdb.command()
 @_directory
 @_live
+@keys_option
 @output_option
-def stats(directory: Path, live: bool, form: str) -> None:
-    """Show used and live bytes of each segment, and who keeps it."""
+def stats(directory: Path, live: bool, keys: Keys | None, form: str) -> None:
+    """Show used and live bytes of each segment, and who keeps it.
+
+    The key that it is encrypted with is shown by its id if it is among the keys that are given.
+    """
     rows = [
         {
             "segment": found.name,
@@ -90,9 +104,10 @@ def stats(directory: Path, live: bool, form: str) -> None:
             "used_bytes": found.used_bytes,
             "live_bytes": found.live_bytes,
             "groups": found.groups,
+            "key": found.key,
             "pinned_by": [f"{shard}/{replica}" for shard, replica in found.pinned_by],
         }
-        for found in offline.statistics(PosixVfs(), str(directory), live=live)
+        for found in offline.statistics(PosixVfs(), str(directory), live=live, keys=keys)
     ]
     show_rows(form, rows, "segments")
 
@@ -104,6 +119,7 @@ def stats(directory: Path, live: bool, form: str) -> None:
 @click.option("--from", "start", type=click.IntRange(min=1), default=1, help="First LSN.")
 @click.option("--until", type=click.IntRange(min=1), help="Last LSN.")
 @click.option("--raw", is_flag=True, help="Records only, one per line, without LSNs.")
+@keys_option
 @output_option
 def records(
     directory: Path,
@@ -112,6 +128,7 @@ def records(
     start: int,
     until: int | None,
     raw: bool,
+    keys: Keys | None,
     form: str,
 ) -> int:
     """Print the records that a replica of SHARD has on disk.
@@ -122,7 +139,7 @@ def records(
     with the others. What cannot be read, gaps, and what may never have been committed, is said on
     stderr. Exit code 1 when something cannot be read.
     """
-    with offline.stored_log(PosixVfs(), str(directory), shard, live=live) as log:
+    with offline.stored_log(PosixVfs(), str(directory), shard, live=live, keys=keys) as log:
         if log.faulty:
             say(f"# replica {log.replica} is halted: {log.faulty}", err=True)
         return _print_records(log, start, until, raw=raw, form=form)

@@ -13,6 +13,7 @@ import click
 from logservice_wire.errors import InvalidArgument
 
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.keys_option import keys_option
 from logservice.cli.shell.output import output_option, say, show_rows
 from logservice.ids import HAKEEPER_SHARD, StoreId
 from logservice.logdb.io.posix_vfs import PosixVfs
@@ -20,6 +21,7 @@ from logservice.membership import Membership
 from logservice.nodehost.recover.choice import Choice, choose
 from logservice.nodehost.recover.evidence import Evidence, read_directory
 from logservice.nodehost.recover.rebuild import REPORT_NAME, Rebuilt, Target, rebuild, refusal
+from logservice.sealing_keys import Keys
 
 _DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
 
@@ -34,14 +36,15 @@ def recover() -> None:
 
 @recover.command()
 @click.argument("directories", type=_DIRECTORY, nargs=-1, required=True)
+@keys_option
 @output_option
-def inspect(directories: Sequence[Path], form: str) -> int:
+def inspect(directories: Sequence[Path], keys: Keys | None, form: str) -> int:
     """Show what is left of each shard.
 
     The stores of the directories are stopped. Nothing is changed. Exit code 1 when a shard cannot
     be rebuilt from them.
     """
-    choices = _choices(directories)
+    choices = _choices(directories, keys)
     if form == "json":
         say(json.dumps([_fields(one) for one in choices]))
     else:
@@ -74,6 +77,7 @@ def inspect(directories: Sequence[Path], form: str) -> int:
     required=True,
     help="Who decides that.",
 )
+@keys_option
 @output_option
 def write(
     shards: Sequence[int],
@@ -82,16 +86,19 @@ def write(
     target: Path,
     store: str | None,
     person: str,
+    keys: Keys | None,
     form: str,
 ) -> None:
     """Write a new data directory from what is left.
+
+    With keys, its entries are encrypted with the active one.
 
     In it shards go on from the longest log that is left. Each log is another lineage there, with
     one voter. The old directories stay as they are: keep them as evidence.
     """
     if bool(shards) == everything:
         raise InvalidArgument("name shards with --shard, or say --all", field="shard")
-    choices = _choices(directories)
+    choices = _choices(directories, keys)
     if everything:
         chosen = [one for one in choices if not refusal(one)]
         for one in choices:
@@ -111,7 +118,8 @@ def write(
     vfs = PosixVfs()
     from logservice.logdb.io.leveldb_kv import LevelDbEngine
 
-    done = rebuild(vfs, LevelDbEngine(vfs), chosen, Target(str(target), name, person), _progress)
+    to = Target(str(target), name, person, keys=keys)
+    done = rebuild(vfs, LevelDbEngine(vfs), chosen, to, _progress)
     rows = [_rebuilt(one) for one in done]
     if form == "json":
         say(json.dumps(rows))
@@ -125,11 +133,11 @@ def write(
     say(f"  logctl shard adopt {target / REPORT_NAME} --i-know-records-may-be-lost {person}")
 
 
-def _choices(directories: Sequence[Path]) -> list[Choice]:
+def _choices(directories: Sequence[Path], keys: Keys | None) -> list[Choice]:
     vfs = PosixVfs()
     found: list[Evidence] = []
     for directory in directories:
-        found += read_directory(vfs, str(directory), _progress)
+        found += read_directory(vfs, str(directory), _progress, keys)
     return choose(found)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from logservice.archive.folder import Files
     from logservice.archive.restore_plan import Plan
-    from logservice.archive.sealing import Keys
+    from logservice.sealing_keys import Keys
 
 _MIB = 1 << 20
 

@@ -1,9 +1,9 @@
 """EntryColumns: where consecutive entries of one replica lie in one segment, as compact columns.
 
-16 bytes per entry: LSN u64, offset u32, payload length u32; terms are run-length coded (a term
-lasts for many entries), record counts are differences of LSNs (INV-LOG-LSN), kinds and write
-sequences stay on disk. The same columns are the unit of the in-memory index and the row of the
-derived one.
+16 bytes per entry: LSN u64, offset u32, length of the payload on the disk u32; terms are run-length
+coded (a term lasts for many entries), record counts are differences of LSNs (INV-LOG-LSN), kinds
+and write sequences stay on disk. The same columns are the unit of the in-memory index and the row
+of the derived one.
 """
 
 from __future__ import annotations
@@ -43,10 +43,15 @@ class EntryColumns:
 
     @classmethod
     def of(
-        cls, entries: Sequence[Entry], segment: int, offset: int, write_sequence: int
+        cls,
+        entries: Sequence[Entry],
+        segment: int,
+        offset: int,
+        write_sequence: int,
+        overhead: int = 0,
     ) -> EntryColumns:
         """The columns of consecutive entries whose records lie one behind the other, the first at
-        `offset`.
+        `offset`. `overhead`: by so much each payload is longer on the disk.
         """
         first = entries[0]
         run = cls(
@@ -61,19 +66,19 @@ class EntryColumns:
             first.lsn,
             0,
         )
-        run.add(entries, offset)
+        run.add(entries, offset, overhead)
         return run
 
-    def add(self, entries: Sequence[Entry], offset: int) -> int:
+    def add(self, entries: Sequence[Entry], offset: int, overhead: int = 0) -> int:
         """Take over the entries that follow directly, whose records lie from `offset` of the same
-        segment on; returns the bytes of those.
+        segment on, each with `overhead`; returns the bytes of those.
         """
         lsns, offsets, lengths = self.lsns, self.offsets, self.lengths
         start, newest = offset, entries[-1]
         if newest.term != self.terms[-1]:
             self._add_terms(entries)
         for entry in entries:
-            length = len(entry.payload)
+            length = len(entry.payload) + overhead
             lsns.append(entry.lsn)
             offsets.append(offset)
             lengths.append(length)

@@ -59,7 +59,8 @@ class RecordRun:
 
     `write_sequence` is the first record's; those of the rest count up from it. `entries` are the
     values to write. Once they are encoded, `offset` is where the record of the first one is in
-    `segment`, and `size` the bytes of all their records. In a run that was read from the disk,
+    `segment`, `size` the bytes of all their records, and `overhead` what encryption adds to each
+    payload. In a run that was read from the disk,
     `columns` says where its entries are. `repair` is the fault that the run repairs, if it does.
     """
 
@@ -72,6 +73,7 @@ class RecordRun:
     segment: int = 0
     offset: int = 0
     size: int = 0
+    overhead: int = 0
     repair: Fault | None = None
 
     @property

@@ -6,6 +6,9 @@ lsn u64, record_count u32, detail u32, payload crc u32, header crc u32``. Both C
 zlib) start from the segment's seed, so bytes left over from another segment, or misdirected,
 never verify.
 
+An ENTRY record of version 2 has an encrypted payload (`encryption`): `length`, and the checksum of
+the payload, are of what lies on the disk. Every other record has version 1.
+
 - INV-REC-1: `write_sequence` orders the records of a data directory as they were first written.
   Garbage collection copies a record with its original number, so that replay never takes old
   entries for an overwrite.
@@ -45,6 +48,10 @@ Buffer = bytes | memoryview
 
 RECORD_MAGIC: Final = 0x5247
 RECORD_VERSION: Final = 1
+ENCRYPTED_VERSION: Final = 2
+"""Of an entry whose payload is encrypted."""
+ENCRYPTED_OVERHEAD_BYTES: Final = 28
+"""By so much an encrypted payload is longer than the payload: a nonce and a tag."""
 RECORD: Final = struct.Struct("<HBBIQQQQQQIIII")
 """A whole record header."""
 _SEED = struct.Struct("<QQ")
@@ -53,6 +60,8 @@ TRUNCATION: Final = struct.Struct("<Q")
 SEGMENT_END: Final = struct.Struct("<QQII")
 """One segment in the payload of a SEGMENT_ENDS record: see `SegmentEnds`."""
 RECORD_HEADER_BYTES: Final = RECORD.size
+ASSOCIATED_BYTES: Final = RECORD_HEADER_BYTES - 8
+"""A header up to its checksums: what an encrypted payload is bound to."""
 SEGMENT_HEADER_BYTES: Final = 64
 """Where the first group of a segment starts."""
 PADDING: Final = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
@@ -122,7 +131,7 @@ class Meta:
 
 @value
 class RecordHeader:
-    """The decoded header of a record."""
+    """The decoded header of a record. length: of the payload as it lies on the disk."""
 
     kind: RecordKind
     length: int
@@ -135,6 +144,7 @@ class RecordHeader:
     record_count: int
     detail: int
     payload_crc: int
+    encrypted: bool
 
 
 def segment_seed(incarnation: int, segment: int) -> int:
@@ -171,7 +181,8 @@ def decode_header(view: Buffer, offset: int, seed: int) -> RecordHeader:
     if magic != RECORD_MAGIC or crc32(view[offset : end - 4], seed) != header_crc:
         raise RecordCorrupt("record header checksum")
     kind = _KINDS.get(kind_number)
-    if version != RECORD_VERSION or kind is None:
+    encrypted = version == ENCRYPTED_VERSION and kind is RecordKind.ENTRY
+    if kind is None or not (version == RECORD_VERSION or encrypted):
         raise RecordCorrupt(f"record version {version} kind {kind_number}")
     return RecordHeader(
         kind,
@@ -185,6 +196,7 @@ def decode_header(view: Buffer, offset: int, seed: int) -> RecordHeader:
         record_count,
         detail,
         payload_crc,
+        encrypted,
     )
 
 

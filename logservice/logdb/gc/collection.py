@@ -279,6 +279,7 @@ class GarbageCollection:
                 first,
                 columns.offsets[low:high],
                 lengths[low:high],
+                self.files.opener(chunk.segment),
             )
         )
         return size

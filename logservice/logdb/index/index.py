@@ -191,19 +191,26 @@ class EntryIndex:
 
     # --- changing ---------------------------------------------------------------------------------
 
-    def add(self, entries: Sequence[Entry], segment: int, offset: int, write_sequence: int) -> None:
+    def add(
+        self,
+        entries: Sequence[Entry],
+        segment: int,
+        offset: int,
+        write_sequence: int,
+        overhead: int = 0,
+    ) -> None:
         """Entries that follow the last one directly were written: their records lie one behind the
-        other in `segment`, the first at `offset`.
+        other in `segment`, the first at `offset`. `overhead`: see `EntryColumns.of`.
         """
         chunks = self.chunks
         if not chunks or not _joins(chunks[-1], segment, len(entries)):
-            self.append(EntryColumns.of(entries, segment, offset, write_sequence))
+            self.append(EntryColumns.of(entries, segment, offset, write_sequence, overhead))
             return
         first, newest, chunk = entries[0], entries[-1], chunks[-1]
         if first.index != self.last_index + 1 or first.lsn != self.tail_lsn:
             self._refuse(first.index, first.lsn)
         assert chunk.loaded is not None
-        size = chunk.loaded.add(entries, offset)
+        size = chunk.loaded.add(entries, offset, overhead)
         chunk.last = self.last_index = newest.index
         chunk.next_lsn = self.tail_lsn = newest.lsn + newest.record_count
         self._tail_term = newest.term

@@ -138,7 +138,7 @@ class ReplicaState:
             if first <= index.last_index:
                 self.add_cut(Cut(sequence, first, run.segment, run.segment))
                 index.cut(first)
-            index.add(entries, run.segment, run.offset, sequence)
+            index.add(entries, run.segment, run.offset, sequence, run.overhead)
             if self.fault is not None and run.repair is None:
                 self.fault = self.fault.reaching(index.last_index)  # INV-FAULT-1
 
@@ -193,7 +193,9 @@ class ReplicaState:
                 self.origins[meta.kind] = Origin(meta.write_sequence, run.segment)
         if run.entries:
             self.index.relocate(
-                EntryColumns.of(run.entries, run.segment, run.offset, run.write_sequence)
+                EntryColumns.of(
+                    run.entries, run.segment, run.offset, run.write_sequence, run.overhead
+                )
             )
 
     def clear(self) -> None:

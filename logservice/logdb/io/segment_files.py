@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from logservice.bounds import LOGDB_OPEN_SEGMENTS_MAX
 from logservice.invariants import invariant
 from logservice.logdb.format.commit_group import GroupPosition
+from logservice.logdb.format.encryption import Opener
 from logservice.logdb.format.record import segment_seed
 from logservice.logdb.format.segment import SEGMENT_SUFFIX, segment_name
 from logservice.logdb.io.read_ahead import ReadAhead
+from logservice.logdb.io.segment_keys import SegmentKeys
 from logservice.logdb.io.vfs import Vfs
 
 
@@ -26,9 +28,12 @@ class SegmentFiles:
     Not thread-safe; a pinned handle may be read from any thread until it is unpinned.
     """
 
-    def __init__(self, vfs: Vfs, directory: str, incarnation: int) -> None:
-        """Look at what is in `directory`, which exists."""
+    def __init__(
+        self, vfs: Vfs, directory: str, incarnation: int, keys: SegmentKeys | None = None
+    ) -> None:
+        """Look at what is in `directory`, which exists. `keys`: those of its segments."""
         self.vfs = vfs
+        self.keys = keys or SegmentKeys()
         self.directory = directory
         self.incarnation = incarnation
         self.sizes: dict[int, int] = {}
@@ -55,6 +60,10 @@ class SegmentFiles:
         if seed is None:
             seed = self._seeds[segment] = segment_seed(self.incarnation, segment)
         return seed
+
+    def opener(self, segment: int) -> Opener | None:
+        """Opens the payloads of a segment; None: they are plain."""
+        return self.keys.opener(self.incarnation, segment)
 
     def ids(self) -> list[int]:
         """Existing segments, oldest first."""
@@ -134,6 +143,7 @@ class SegmentFiles:
         self.condemned.discard(segment)
         self.ends.pop(segment, None)
         self._seeds.pop(segment, None)
+        self.keys.forget(segment)
 
     def remove(self, segments: Sequence[int]) -> None:
         """Remove the files of segments; durable on return. Any thread may call it."""

@@ -9,7 +9,8 @@ the gap is small. They are copied in smaller parts, and a large payload by itsel
 saves a copy, and blocks so large that malloc may have to map them anew each time (from 128 KiB on,
 until it has seen a larger one freed).
 
-Both checksums of every record are verified, and that it is the record that the index means. A read
+Both checksums of every record are verified, and that it is the record that the index means. An
+encrypted payload is opened then, on the thread that reads. A read
 that fails names the first entry that cannot be read: the entries before it are good, so a repair
 begins there.
 
@@ -35,7 +36,10 @@ from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index
 from logservice.logdb.format.columns import EntryColumns
+from logservice.logdb.format.encryption import Opener
 from logservice.logdb.format.record import (
+    ASSOCIATED_BYTES,
+    ENCRYPTED_VERSION,
     RECORD,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
@@ -57,7 +61,10 @@ _COPY_GAP_BYTES_MAX: Final = LOGDB_READ_COPY_BYTES_MAX // 16
 
 @dataclass(slots=True)
 class EntryRead:
-    """Entries of `key` (shard, replica) from index `first` on: where each one is in `segment`."""
+    """Entries of `key` (shard, replica) from index `first` on: where each one is in `segment`.
+    lengths: of the payloads as they lie there. opener: opens them, as they are all encrypted; None:
+    all are plain (INV-ENC-2).
+    """
 
     key: tuple[int, int]
     segment: int
@@ -66,6 +73,7 @@ class EntryRead:
     first: int
     offsets: array[int]
     lengths: array[int]
+    opener: Opener | None
 
     @property
     def last(self) -> int:
@@ -133,7 +141,8 @@ class EntryRead:
         large: the payload of the only one, which is not in `data` then.
         """
         unpack, view, add = RECORD.unpack_from, memoryview(data), found.append
-        seed, key, index = self.seed, self.key, self.first + low
+        seed, key, index, opener = self.seed, self.key, self.first + low, self.opener
+        expected = RECORD_VERSION if opener is None else ENCRYPTED_VERSION
         for at, length in zip(self.offsets[low:high], self.lengths[low:high], strict=True):
             offset = at - start
             body = offset + RECORD_HEADER_BYTES
@@ -163,12 +172,14 @@ class EntryRead:
                 or size != length
                 or kind != _ENTRY
                 or magic != RECORD_MAGIC
-                or version != RECORD_VERSION
+                or version != expected
                 or (shard, replica) != key
                 or detail not in _KINDS
                 or len(payload) != length
             ):
                 self._refuse(data + (large or b""), offset, index, length)
+            if opener is not None:
+                payload = opener(payload, view[offset : offset + ASSOCIATED_BYTES])
             add((sequence, Entry(term, own, lsn, count, _KINDS[detail], payload)))
             index += 1
 
@@ -179,6 +190,8 @@ class EntryRead:
         here = header.kind, header.shard, header.replica, header.index, header.length
         if here != (RecordKind.ENTRY, *self.key, index, length) or header.detail not in _KINDS:
             raise RecordCorrupt("another record is in the entry's place")
+        if header.encrypted != (self.opener is not None):
+            raise RecordCorrupt("one of plain and encrypted, and the segment is the other")
         payload_view(view, offset, header, self.seed)
         raise RecordCorrupt("the record was another one when it was looked at again")
 

@@ -112,7 +112,8 @@ class ReplicaLog:
 
     def payload_bytes(self, index: Index) -> int:
         """Bytes of an entry's payload; KeyError when it is not in the log."""
-        return self._state.index.place(index).length
+        place = self._state.index.place(index)
+        return place.length - self._files.keys.overhead(place.segment)
 
     def place(self, index: Index) -> Place:
         """Where the record of an entry is; KeyError when it is not in the log."""
@@ -241,7 +242,9 @@ class ReplicaLog:
             columns = index.columns(chunk)
             start = position - columns.first
             end = min(high, chunk.last + 1) - columns.first
-            fits, size = _fitting(columns.lengths[start:end], room, at_least=int(position == low))
+            overhead = self._files.keys.overhead(chunk.segment)
+            at_least = int(position == low)
+            fits, size = _fitting(columns.lengths[start:end], overhead, room, at_least=at_least)
             if not fits:
                 return
             yield EntryRead(
@@ -252,6 +255,7 @@ class ReplicaLog:
                 position,
                 columns.offsets[start : start + fits],
                 columns.lengths[start : start + fits],
+                self._files.opener(chunk.segment),
             )
             room -= size
             position += fits
@@ -271,10 +275,13 @@ class ReplicaLog:
         )
 
 
-def _fitting(lengths: array[int], room: int, at_least: int) -> tuple[int, int]:
-    """How many of the payloads fit into `room` bytes, or `at_least` so many, and their bytes."""
+def _fitting(lengths: array[int], overhead: int, room: int, at_least: int) -> tuple[int, int]:
+    """How many of the payloads fit into `room` bytes, or `at_least` so many, and their bytes. Each
+    is by `overhead` shorter than its length.
+    """
     before = 0
     for number, total in enumerate(accumulate(lengths)):
+        total -= overhead * (number + 1)
         if total > room and number >= at_least:
             return number, before
         before = total

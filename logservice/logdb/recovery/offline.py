@@ -5,6 +5,9 @@ on damaged directories and on disks that cannot read everything (`survey`). With
 identity file, the header of every segment says which directory it is. `rebuild_index` replaces the
 derived index, and decides nothing where the disk does not answer.
 
+They need no keys, but for entries that somebody wants to see (`stored_log`) or that `check` is to
+open, too: KeysMissing is raised for the first one that cannot be opened.
+
 While a store runs, all of them would see its un-synced tail, so they refuse. With `live` they do
 not, and may report a group as torn that is being written.
 """
@@ -45,13 +48,16 @@ from logservice.logdb.io.data_directory import IDENTITY_NAME, LOCK_NAME, Identit
 from logservice.logdb.io.kv import KvEngine, KvError
 from logservice.logdb.io.mark_file import MARK_NAME, read_mark
 from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.segment_keys import SegmentKeys
 from logservice.logdb.io.survey import Survey
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.logdb.recovery.key_check import find_keys
 from logservice.logdb.recovery.opening import INDEX_NAME, write_kept_again
 from logservice.logdb.recovery.recovery import recover
 from logservice.logdb.recovery.resolve import Damage
 from logservice.logdb.recovery.segment_ends import NOBODY
+from logservice.sealing_keys import Keys
 
 UNKNOWN: Final = Identity(ClusterId(""), StoreId(""), Incarnation(0), 0, 0, 0)
 """Stands for the identity of a directory whose identity file cannot be read; its incarnation is the
@@ -130,7 +136,9 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """One segment file: its size, what is used, and what is still needed."""
+    """One segment file: its size, what is used, and what is still needed. key: what its entries are
+    encrypted with, by id if it is known.
+    """
 
     segment: int
     name: str
@@ -139,6 +147,7 @@ class SegmentSummary:
     live_bytes: int
     groups: int
     replicas: int
+    key: str
     pinned_by: tuple[tuple[int, int], ...]
 
 
@@ -149,14 +158,16 @@ def check(
     kv: KvEngine | None = None,
     read_entries: bool = True,
     live: bool = False,
+    keys: Keys | None = None,
 ) -> CheckReport:
-    """Verify every checksum and every chain, from the segments alone; reads every live entry too.
+    """Verify every checksum and every chain, from the segments alone; reads every live entry too,
+    and opens it if `keys` are given.
 
     With `kv` every row of the derived index is read as well, in a copy; not with `live`, because a
     running store changes the index meanwhile. Raises WrongCluster (no data directory, or nothing
     says which), InvalidArgument (a store runs there), OSError.
     """
-    with _files(vfs, path, live=live) as (identity, survey):
+    with _files(vfs, path, live=live, keys=keys, unopened=keys is None) as (identity, survey):
         index = _Index(lost=False) if kv is None or live else _read_index(kv, path, survey.files)
         recovered = recover(survey, None, mark=_mark(vfs, path, survey), index_lost=index.lost)
         states = [recovered.states[key] for key in sorted(recovered.states)]
@@ -237,11 +248,13 @@ def dump(vfs: Vfs, path: str, *, live: bool = False) -> Iterator[DumpedRecord]:
             )
 
 
-def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSummary, ...]:
+def statistics(
+    vfs: Vfs, path: str, *, live: bool = False, keys: Keys | None = None
+) -> tuple[SegmentSummary, ...]:
     """Per segment: used and live bytes, and who keeps it from being collected. Errors as
     `check`.
     """
-    with _files(vfs, path, live=live) as (_, survey):
+    with _files(vfs, path, live=live, keys=keys) as (_, survey):
         recovered = recover(survey, None, mark=_mark(vfs, path, survey))
         live_bytes: dict[int, int] = {}
         pins: dict[int, set[tuple[int, int]]] = {}
@@ -268,6 +281,7 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
                     live_bytes.get(segment, 0),
                     len(groups),
                     len(replicas),
+                    files.keys.name(files.keys.tags[segment]),
                     tuple(sorted(pins.get(segment, set()))),
                 )
             )
@@ -275,11 +289,13 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
 
 
 @contextmanager
-def stored_log(vfs: Vfs, path: str, shard: int, *, live: bool = False) -> Iterator[StoredLog]:
+def stored_log(
+    vfs: Vfs, path: str, shard: int, *, live: bool = False, keys: Keys | None = None
+) -> Iterator[StoredLog]:
     """The log of the shard's newest replica here, damaged or halted as it may be. Errors as
     `check`; ShardNotFound when there is none.
     """
-    with _files(vfs, path, live=live) as (_, survey):
+    with _files(vfs, path, live=live, keys=keys) as (_, survey):
         recovered = recover(survey, None, mark=_mark(vfs, path, survey))
         states = [s for s in recovered.states.values() if s.shard == shard and not s.removed]
         if not states:
@@ -291,11 +307,13 @@ def stored_log(vfs: Vfs, path: str, shard: int, *, live: bool = False) -> Iterat
 
 
 @contextmanager
-def stored_logs(vfs: Vfs, path: str) -> Iterator[tuple[Identity, tuple[StoredLog, ...]]]:
+def stored_logs(
+    vfs: Vfs, path: str, keys: Keys | None = None
+) -> Iterator[tuple[Identity, tuple[StoredLog, ...]]]:
     """The identity of the directory, and the logs of all its replicas, in their order. Errors as
     `check`.
     """
-    with _files(vfs, path, live=False) as (identity, survey):
+    with _files(vfs, path, live=False, keys=keys) as (identity, survey):
         recovered = recover(survey, None, mark=_mark(vfs, path, survey))
         damages = [d for d in recovered.report.damages if not d.harmless]
         yield (
@@ -334,7 +352,7 @@ class StoredLog:
 
     def entries(self) -> Iterator[Entry | str]:
         """Every entry in order. In the place of one that cannot be read is the reason; at the end
-        follows what is damaged.
+        follows what is damaged. Raises KeysMissing.
         """
         position, end = self._state.index.floor_index + 1, self._state.index.last_index + 1
         size = LOGDB_READ_SPAN_BYTES_MAX
@@ -388,7 +406,9 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
 
 
 @contextmanager
-def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, Survey]]:
+def _files(
+    vfs: Vfs, path: str, *, live: bool, keys: Keys | None = None, unopened: bool = False
+) -> Iterator[tuple[Identity, Survey]]:
     why = ""
     segments = posixpath.join(path, "segments")
     try:
@@ -405,11 +425,13 @@ def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, Surve
         raise InvalidArgument(
             f"{path} has an {IDENTITY_NAME} file but no segments", field="data_directory"
         )
-    files = SegmentFiles(vfs, segments, identity.incarnation)
+    segment_keys = SegmentKeys(keys, unopened=unopened)
+    files = SegmentFiles(vfs, segments, identity.incarnation, segment_keys)
     try:
         survey = Survey(files)
         if why and not _believe_headers(survey):
             raise WrongCluster(why)
+        find_keys(survey)
         yield replace(identity, incarnation=Incarnation(files.incarnation)), survey
     finally:
         files.close()

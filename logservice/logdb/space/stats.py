@@ -60,7 +60,8 @@ class LogDbStats:
     `oldest_reason`: why it is still there; `oldest_pins`: who has most of it. durable_write_us
     (until a group is on the disk), group_bytes: of every group. free_bytes: what the file system
     still has, spares included. ballast: whether the reserve for a full disk is there. disk: the
-    newest sample of the disk's state, see `disk_space`.
+    newest sample of the disk's state, see `disk_space`. key_bytes: of segments' files, by the id of
+    the key that their entries are encrypted with, or "plain".
     """
 
     segment_bytes: int
@@ -91,6 +92,7 @@ class LogDbStats:
     ballast: bool
     disk: DiskState
     faulty_replicas: int
+    key_bytes: tuple[tuple[str, int], ...]
 
     @property
     def write_amplification(self) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import functools
 import logging
+import os
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
 from logservice.nodehost.truncation.replicas_within import ReplicasWithin
 from logservice.nodehost.truncation.worker import TruncationWorker
+from logservice.sealing_keys import Keys
 from logservice.versions import KNOWN, VersionRange
 
 _DISK_ERRORS: Final = frozenset(
@@ -102,8 +104,11 @@ class StoreDirectory:
         clock: Clock,
         scrub_bytes_per_s: int,
         known: VersionRange = KNOWN,
+        keys: Keys | None = None,
+        draw_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Check the identity, recover log storage, find the exports.
+        """Check the identity, recover log storage, find the exports. `keys` and `draw_bytes`: see
+        `LogDb.open`.
 
         Raises InvalidArgument, WrongCluster, OSError, KvError.
         """
@@ -119,7 +124,7 @@ class StoreDirectory:
             known=known,
         )
         try:
-            self.logdb = self._open_logdb(path, options, clock)
+            self.logdb = self._open_logdb(path, options, clock, keys, draw_bytes)
         except BaseException:
             self.data.close()
             raise
@@ -156,7 +161,14 @@ class StoreDirectory:
         work = functools.partial(self.data.raise_version, cluster_version)
         await asyncio.wrap_future(self.seams.removal_executor.submit(work))
 
-    def _open_logdb(self, path: str, options: LogDbOptions, clock: Clock) -> LogDb:
+    def _open_logdb(
+        self,
+        path: str,
+        options: LogDbOptions,
+        clock: Clock,
+        keys: Keys | None,
+        draw_bytes: Callable[[int], bytes],
+    ) -> LogDb:
         seams = self.seams
 
         def opened() -> LogDb:
@@ -167,6 +179,8 @@ class StoreDirectory:
                 kv=seams.kv,
                 options=options,
                 clock=clock,
+                keys=keys,
+                draw_bytes=draw_bytes,
             )
 
         try:

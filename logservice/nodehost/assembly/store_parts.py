@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import posixpath
 import random
 from collections import Counter
@@ -68,6 +69,7 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.rsm.log_rsm import LogRsm
+from logservice.sealing_keys import Keys
 from logservice.state_machine import StateMachine
 from logservice.trace import NO_TRACING, Tracing
 from logservice.versions import KNOWN, VersionRange
@@ -117,6 +119,8 @@ class StoreSettings:
     first: FirstConfiguration
     options: NodeHostOptions = field(default_factory=NodeHostOptions)
     logdb: LogDbOptions = field(default_factory=LogDbOptions)
+    keys: Keys | None = None
+    """What entries are encrypted with; None: they are plain."""
     exports_max: int = bounds.EXPORTED_SNAPSHOTS_MAX
     replay_entries_max: int = bounds.TRUNCATION_REPLAY_ENTRIES_MAX
     hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
@@ -134,7 +138,8 @@ class StoreSeams:
 
     disk gives the seams of the data directory at a path; it is asked once for each. draw_id gives
     63 bits that no other incarnation or process start has; in production they come from the
-    operating system, because an id that repeats defeats its purpose. rng draws election timeouts.
+    operating system, because an id that repeats defeats its purpose. draw_bytes gives random bytes
+    for the encryption of entries. rng draws election timeouts.
     on_fatal must end the process. on_broken is told of a replica that halts because an invariant of
     it does not hold. tracing records spans.
     """
@@ -147,6 +152,7 @@ class StoreSeams:
     on_fatal: Callable[[BaseException], None]
     on_broken: Callable[[InvariantViolation], None] = lambda _: None
     state_machines: Callable[[ShardId], StateMachine] = state_machine_for
+    draw_bytes: Callable[[int], bytes] = os.urandom
     tracing: Tracing = NO_TRACING
 
 
@@ -201,6 +207,8 @@ class StoreParts:
             store_id=settings.store_id,
             draw_incarnation=lambda: seams.draw_id() | 1,
             options=settings.logdb,
+            keys=settings.keys,
+            draw_bytes=seams.draw_bytes,
             exports_max=settings.exports_max,
             replay_entries_max=settings.replay_entries_max,
             clock=seams.clock,
@@ -298,6 +306,21 @@ class StoreParts:
             Copy(one.seams.vfs, posixpath.join(one.data.path, name), one.seams.export_executor)
             for one in self.directories
         ]
+
+    def use_keys(self, keys: Keys) -> None:
+        """Another ring of keys from now on, in every data directory. Raises KeysMissing, and
+        changes nothing, when a segment needs a key that is not in it.
+        """
+        working = [one.logdb for one in self.directories if not one.used.failed]
+        for logdb in working:
+            logdb.check_keys(keys)
+        for logdb in working:
+            logdb.use_keys(keys)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether entries that are written now are encrypted, in every data directory."""
+        return all(one.logdb.encrypts for one in self.directories)
 
     async def start(self) -> None:
         """Open the peer port and start every replica found. Raises OSError (port in use)."""

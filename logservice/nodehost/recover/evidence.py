@@ -29,6 +29,7 @@ from logservice.membership import Membership
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.raft.membership.change import membership_after
 from logservice.rsm.log_rsm import LogRsm
+from logservice.sealing_keys import Keys
 from logservice.snapshot import Snapshot
 
 Progress = Callable[[str], None]
@@ -118,9 +119,13 @@ class Evidence:
         return machine if isinstance(machine, HAKeeperRsm) else None
 
 
-def read_directory(vfs: Vfs, path: str, progress: Progress) -> list[Evidence]:
-    """What every replica in the data directory has. Raises as `offline.check`."""
-    with stored_logs(vfs, path) as (identity, logs):
+def read_directory(
+    vfs: Vfs, path: str, progress: Progress, keys: Keys | None = None
+) -> list[Evidence]:
+    """What every replica in the data directory has. Raises as `offline.check`; KeysMissing when an
+    entry is encrypted with a key that is not among `keys`.
+    """
+    with stored_logs(vfs, path, keys) as (identity, logs):
         return [_read(path, identity, log, progress) for log in logs]
 
 

@@ -70,6 +70,7 @@ from logservice.nodehost.recover.evidence import Evidence, Progress, Walk, usabl
 from logservice.owner import Author
 from logservice.raft.membership.change import membership_after
 from logservice.rsm import commands
+from logservice.sealing_keys import Keys
 
 UNFINISHED_NAME: Final = "IDENTITY.unfinished"
 """The identity of a directory that is being rebuilt (INV-RECOVER-4)."""
@@ -96,7 +97,7 @@ class Rebuilt:
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where to, and in whose name. `draw_bytes`: random bytes; `draw`: an incarnation; `now_s`: the
-    time of day.
+    time of day. `keys`: those of the evidence, with whose active one the entries are encrypted.
     """
 
     path: str
@@ -106,6 +107,7 @@ class Target:
     draw_bytes: Callable[[int], bytes] = secrets.token_bytes
     draw: Callable[[], int] = lambda: secrets.randbits(63) | 1
     now_s: Callable[[], int] = lambda: SystemClock().wall_us() // 1_000_000
+    keys: Keys | None = None
 
 
 def refusal(choice: Choice) -> str:
@@ -142,7 +144,15 @@ def rebuild(
         raise InvalidArgument("the evidence is of several clusters, or of none", field="from")
     directory = _begin(vfs, kv, target, choices)
     try:
-        db = LogDb.open(target.path, identity=directory, vfs=vfs, kv=kv, options=target.options)
+        db = LogDb.open(
+            target.path,
+            identity=directory,
+            vfs=vfs,
+            kv=kv,
+            options=target.options,
+            keys=target.keys,
+            draw_bytes=target.draw_bytes,
+        )
         try:
             done = [
                 _Writer(vfs, db, one, target, directory.incarnation, progress).log()
@@ -272,7 +282,7 @@ class _Writer:
         shard, replica = self.shard, self.replica
         self._progress(f"shard {shard}: from {self._chosen.directory}, as replica {replica}")
         through = self._chosen.last_index
-        with stored_logs(self._vfs, self._chosen.directory) as (_, logs):
+        with stored_logs(self._vfs, self._chosen.directory, self._target.keys) as (_, logs):
             source = next(
                 one for one in logs if (one.shard, one.replica) == (shard, self._chosen.replica)
             )

@@ -44,7 +44,9 @@ class Pending:
     def fail(self, error: LogServiceError) -> None:
         """Answer the caller with an error, unless it is gone."""
         if not self.future.done():
-            self.future.set_exception(error)
+            # Without the frames that it left: one of them may know the request and this future,
+            # and that cycle would wait for the collector, which comes seldom.
+            self.future.set_exception(error.with_traceback(None))
 
 
 class PendingBook:

@@ -256,6 +256,11 @@ class TcpTransport:
         """Bytes of frames and snapshots that are not whole."""
         return self._budget.bytes
 
+    @property
+    def partial_cuts(self) -> int:
+        """Connections that were cut for such bytes."""
+        return self._budget.cuts
+
     def stats(self) -> TransportStats:
         """A copy of the counters."""
         lines = [*self._lines.values(), *self._bulk.values(), *self._visits.values()]

@@ -104,6 +104,8 @@ class AnswerBudget:
         self._all = _Used(in_all, of_identity)
         self._behind = _Used(max(1, int(in_all * share)), max(1, int(of_identity * share)))
         self._waiting: deque[_Waiting] = deque()
+        self.refused = 0
+        """How often somebody got BUSY."""
 
     @property
     def used(self) -> int:
@@ -194,8 +196,8 @@ class AnswerBudget:
             # The grant came in the same moment in which the time was over or the caller went away.
             granted.result().give_back()
 
-    @staticmethod
-    def _busy() -> Busy:
+    def _busy(self) -> Busy:
+        self.refused += 1
         return Busy("too many answers wait to be taken", retry_after_ms=bounds.ANSWER_RETRY_MS)
 
 

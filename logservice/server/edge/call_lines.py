@@ -109,6 +109,11 @@ class CallLines:
             **{f"refused/{reason}": count for reason, count in self.refused.items()},
         }
 
+    @property
+    def crowded_out(self) -> int:
+        """Calls that were refused because too many, or too many bytes, waited."""
+        return sum(self.refused[reason] for reason in ("calls", "bytes", "identity_bytes"))
+
     async def enter(self, whose: str, size: int, left_s: Callable[[], float]) -> Place:
         """Return once a call of `whose` may begin. `size`: of its request. `left_s` returns the
         seconds that it may wait.

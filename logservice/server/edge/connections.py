@@ -108,6 +108,8 @@ class ConnectionCounts:
     half_open: int = 0
     waiting_bytes: int = 0
     """See `undelivered`."""
+    undelivered_cut: int = 0
+    """How many were cut for such bytes, since the start."""
 
 
 class Connections:
@@ -242,6 +244,7 @@ class Connections:
         self.counts.waiting_bytes = int(sum(one.waiting for one in every))
         limits = self._limits
         for one in greediest(every, limits.undelivered_of_identity, limits.undelivered):
+            self.counts.undelivered_cut += 1
             self._shut(one, "undelivered")
 
     def _find(self) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.bounds import REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
+from logservice.memory_budget import PARTS
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
@@ -70,6 +71,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             ],
             truncation_counts=status.truncation,
             directories=[_directory(status, directory) for directory in status.directories],
+            memory=_memory(status.memory),
         )
 
     @handler
@@ -133,6 +135,20 @@ def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.Sto
         replicas=sum(one.incarnation == directory.incarnation for one in status.replicas),
         full=bool(directory.logdb.get("disk_full", 0)),
     )
+
+
+def _memory(figures: Mapping[str, int]) -> list[admin_pb2.StoreMemory]:
+    return [
+        admin_pb2.StoreMemory(
+            part=part.name,
+            used_bytes=figures[f"{part.name}/used"],
+            limit_bytes=figures[f"{part.name}/limit"],
+            refused=figures.get(f"{part.name}/refused", 0),
+            key=part.key,
+        )
+        for part in PARTS
+        if f"{part.name}/used" in figures
+    ]
 
 
 def _target(info: ReplicaInfo, store_id: str) -> tuple[ReplicaId, str]:

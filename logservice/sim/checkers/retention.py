@@ -20,7 +20,7 @@ from logservice.bounds import CLOCK_SKEW_MAX_S
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, append_time_of, decode_command
 from logservice.ids import Index, Lsn, ShardId
-from logservice.logdb.format.record import RECORD_HEADER_BYTES
+from logservice.logdb.format.record import ENCRYPTED_OVERHEAD_BYTES, record_bytes
 from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -92,7 +92,7 @@ class Retained(Checker):
             return
         place = (shard, int(entry.index), int(entry.term))
         seen_s = self._seen.get(place, store.world.now_s)
-        size = RECORD_HEADER_BYTES + (len(entry.payload) + 7 & ~7)
+        size = record_bytes(len(entry.payload))
         blocks = entry.kind is EntryKind.BLOCK and entry.record_count > 0
         kept = _Kept(int(entry.lsn), int(entry.next_lsn), blocks, seen_s, _stamp(entry), log.size)
         log.entries.append(kept)
@@ -123,6 +123,9 @@ class Retained(Checker):
         # What lies between two records, as sessions do, is behind the first one.
         last = max((one for one in range(at) if log.entries[one].blocks), default=-1)
         behind = log.size - log.entries[last + 1].before
+        if config.encrypted:
+            # What the policy counts lies on a disk, and on which one it is encrypted nobody knows.
+            behind += (ENCRYPTED_OVERHEAD_BYTES + 7 & ~7) * (len(log.entries) - last - 1)
         if records and end - 1 - truncated >= records:
             return ""
         if size and behind >= size:

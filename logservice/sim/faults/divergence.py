@@ -90,7 +90,7 @@ class Diverging:
             return False
         if header.lsn <= rsm.state.truncated_lsn:
             return False  # nobody reads it, and the others may have compacted it
-        data = forged(image, place.segment, replica.incarnation, place.offset)
+        data = forged(image, place.segment, replica.incarnation, place.offset, store.ring)
         store.disk.put(path, place.offset, data)
         return True
 

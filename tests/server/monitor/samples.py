@@ -44,6 +44,7 @@ def logdb_stats() -> LogDbStats:
     }
     more = {"disk": disk, "oldest_reason": "mostly live", **histograms}
     more["oldest_pins"] = (OldestPin(4, 40, 900), OldestPin(2, 21, 500))
+    more["key_bytes"] = (("k1", 700), ("plain", 300))
     return LogDbStats(**(values | more))
 
 
@@ -58,6 +59,7 @@ def directory(**changes: Any) -> DirectoryStatus:
             OldestPinStatus(shard=pin.shard, replica=pin.replica, live_bytes=pin.live_bytes)
             for pin in stats.oldest_pins
         ),
+        "key_bytes": dict(stats.key_bytes),
         "durable_write_seconds": buckets(stats.durable_write_us, 1e6),
         "group_bytes": buckets(stats.group_bytes, 1),
         "scrub": figures(ScrubPass(4096.0, 300, 100, 7.5)),

@@ -97,6 +97,8 @@ def test_values() -> None:
     assert value("cluster_oldest_operator_ticks") == 40
     assert value("oldest_segment_kept", directory="0", reason="mostly live") == 1
     assert value("oldest_segment_pinned_bytes", directory="0", shard="4", replica="40") == 900
+    assert value("segment_key_bytes", directory="0", key="k1") == 700
+    assert value("segment_key_bytes", directory="0", key="plain") == 300
     assert value("oldest_segment_pinned_bytes", directory="0", shard="2", replica="21") == 500
     assert value("scrub_rate_bytes_per_second", directory="0") == 4096
     assert value("scrub_pass_bytes", directory="0") == 300

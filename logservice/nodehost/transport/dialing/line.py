@@ -241,6 +241,9 @@ class Line:
         finally:
             if self._pending.pop(request_id, None) is not None:
                 timer.cancel()
+            # An error of the answer knows this frame, which knows the body: not a cycle for the
+            # collector, which comes too seldom for that.
+            del answer
 
     async def _connected(self, timeout_s: float) -> None:
         """Wait for the outcome of the dial that is under way or comes next."""
@@ -250,7 +253,10 @@ class Line:
         done, _ = await asyncio.wait((attempt,), timeout=timeout_s)
         if not done:
             raise NotReady(f"{self.address} could not be reached in time", address=self.address)
-        attempt.result()
+        try:
+            attempt.result()
+        finally:
+            del attempt, done  # as in `request`, whose frame its error knows, too
 
     def _expire(self, request_id: int) -> None:
         pending = self._pending.pop(request_id, None)

@@ -318,6 +318,7 @@ def directory_status(directory: Directory, scrub: ScrubPass) -> DirectoryStatus:
         logdb=figures(stats),
         oldest_reason=stats.oldest_reason,
         oldest_pins=tuple(copied(OldestPinStatus, pin) for pin in stats.oldest_pins),
+        key_bytes=dict(stats.key_bytes),
         durable_write_seconds=buckets(stats.durable_write_us, 1e6),
         group_bytes=buckets(stats.group_bytes, 1),
         scrub=figures(scrub),

@@ -117,7 +117,8 @@ class OldestPinStatus(Struct, frozen=True, kw_only=True):
 class DirectoryStatus(Struct, frozen=True, kw_only=True):
     """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field.
     oldest_reason: why its oldest segment is still there. oldest_pins: the replicas that most of
-    that segment belongs to. durable_write_seconds, group_bytes: histograms. scrub: `ScrubPass` by
+    that segment belongs to. key_bytes: bytes of segments by the key that they are encrypted with,
+    or "plain". durable_write_seconds, group_bytes: histograms. scrub: `ScrubPass` by
     field.
     """
 
@@ -127,6 +128,7 @@ class DirectoryStatus(Struct, frozen=True, kw_only=True):
     logdb: dict[str, float] = {}
     oldest_reason: str = ""
     oldest_pins: tuple[OldestPinStatus, ...] = ()
+    key_bytes: dict[str, int] = {}
     durable_write_seconds: Buckets = Buckets()
     group_bytes: Buckets = Buckets()
     scrub: dict[str, float] = {}

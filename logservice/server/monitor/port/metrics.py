@@ -367,7 +367,7 @@ _MEMORY: Final[Mapping[str, _Figure]] = {
     "used": _Figure("memory_part_bytes", False, "Bytes of a part of the memory budget in use."),
     "limit": _Figure("memory_part_limit_bytes", False, "Bytes that the part may have."),
     "refused": _Figure(
-        "memory_part_refused", True, "What found no room in a part that is shared by holders."
+        "memory_part_refused", True, "How often somebody had to pay because the part was full."
     ),
 }
 
@@ -499,6 +499,11 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
         f"Whose live bytes are in it: the {bounds.METRIC_PINS_MAX} replicas with most of them.",
         labels=["directory", "shard", "replica"],
     )
+    keys = GaugeMetricFamily(
+        "logservice_segment_key_bytes",
+        "Bytes of segment files by the key that their entries are encrypted with.",
+        labels=["directory", "key"],
+    )
     families: dict[str, Any] = {}
     for place, directory in enumerate(directories):
         working.add_metric([str(place), directory.path], int(not directory.failed))
@@ -506,6 +511,8 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
             kept.add_metric([str(place), directory.oldest_reason], 1)
         for pin in directory.oldest_pins:
             pinned.add_metric([str(place), str(pin.shard), str(pin.replica)], pin.live_bytes)
+        for key, size in directory.key_bytes.items():
+            keys.add_metric([str(place), key], size)
         for figure, number in _figures(directory):
             name = f"logservice_{figure.name}"
             if name not in families:
@@ -515,6 +522,7 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
     yield working
     yield kept
     yield pinned
+    yield keys
     yield from families.values()
     yield _histogram(
         "durable_write_seconds",
