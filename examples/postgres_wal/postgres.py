@@ -111,8 +111,20 @@ class Postgres:
     def create(self, *, segment_mib: int = 16, **settings: str) -> None:
         """A new, empty database system with checksums."""
         give_to_postgres(self.directory)
-        self.run("initdb", "-D", self.data, "-U", USER, "-A", "trust", "-k", "-E", "UTF8",
-                 "--locale=C", f"--wal-segsize={segment_mib}")  # fmt: skip
+        self.run(
+            "initdb",
+            "-D",
+            self.data,
+            "-U",
+            USER,
+            "-A",
+            "trust",
+            "-k",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            f"--wal-segsize={segment_mib}",
+        )
         self.configure({**SETTINGS, **settings})
 
     def restore(self, backup: Path, settings: dict[str, str]) -> None:

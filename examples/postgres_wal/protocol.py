@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-MESSAGE_BYTES_MAX: Final = 1 << 20
+BODY_BYTES_MAX: Final = 1 << 20
 """Bytes of a message's body. The largest that a walsender sends is a piece of WAL of 128 KiB; the
 rest is room for a history file of a server that was restored thousands of times."""
 
@@ -147,7 +147,7 @@ def _text(text: str) -> bytes:
 def body_length(header: bytes) -> int:
     """The bytes of the body that follow a header of five bytes. Raises ProtocolError."""
     (length,) = struct.unpack_from(">I", header, 1)
-    if not 4 <= length <= MESSAGE_BYTES_MAX + 4:
+    if not 4 <= length <= BODY_BYTES_MAX + 4:
         raise ProtocolError(f"a message {header[:1]!r} of {length} bytes")
     return int(length) - 4
 

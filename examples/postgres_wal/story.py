@@ -200,8 +200,11 @@ class Story:
                 lambda: any(ack.began > killed_at + 1.0 for ack in clients.acks[-50:]),
             )
             self._more(clients, self.size.commits)
-            longest = max(ack.ended - max(ack.began, killed_at)
-                          for ack in clients.acks if ack.ended > killed_at)  # fmt: skip
+            longest = max(
+                ack.ended - max(ack.began, killed_at)
+                for ack in clients.acks
+                if ack.ended > killed_at
+            )
             step.say(f"{leader} killed; the longest wait of a commit was {longest:.2f} s")
             check(self._leader() != leader, f"{leader} leads though it is dead")
             self.cluster.start(leader)

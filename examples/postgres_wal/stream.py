@@ -30,7 +30,7 @@ APPENDS_INFLIGHT_MAX: Final = 8
 """Appends without an ack: a few round trips' worth, and few enough to be repeated quickly under a
 new leader."""
 
-WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
+WAL_WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
 """WAL that waits for its append. When there is more, nothing is received, and PostgreSQL waits."""
 
 APPEND_TIMEOUT_S: Final = 60.0
@@ -138,7 +138,7 @@ class Stream:
         chunk = dataclasses.replace(self._begin, kind=WAL, start=piece.start, data=piece.data)
         self._received = chunk.end
         async with self._moved:
-            await self._moved.wait_for(lambda: self._waiting_bytes < WAITING_BYTES_MAX)
+            await self._moved.wait_for(lambda: self._waiting_bytes < WAL_WAITING_BYTES_MAX)
             self._waiting.append(chunk)
             self._waiting_bytes += len(chunk.data)
             self._moved.notify_all()

@@ -14,7 +14,7 @@ import pytest
 
 from examples.postgres_wal import protocol
 from examples.postgres_wal.protocol import (
-    MESSAGE_BYTES_MAX,
+    BODY_BYTES_MAX,
     AuthenticationRefused,
     ConnectionLost,
     KeepAlive,
@@ -115,13 +115,13 @@ def test_a_name_is_quoted() -> None:
 # --- what comes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [0, 3, MESSAGE_BYTES_MAX + 5, 0xFFFF_FFFF])
+@pytest.mark.parametrize("length", [0, 3, BODY_BYTES_MAX + 5, 0xFFFF_FFFF])
 def test_a_length_out_of_bounds(length: int) -> None:
     with pytest.raises(ProtocolError):
         protocol.body_length(b"d" + struct.pack(">I", length))
 
 
-@pytest.mark.parametrize("length", [4, MESSAGE_BYTES_MAX + 4])
+@pytest.mark.parametrize("length", [4, BODY_BYTES_MAX + 4])
 def test_the_edges_of_a_length(length: int) -> None:
     assert protocol.body_length(b"d" + struct.pack(">I", length)) == length - 4
 
@@ -249,7 +249,7 @@ async def test_a_server_that_shuts_down(tmp_path: Path) -> None:
 
 
 async def test_an_oversized_message_is_not_read(tmp_path: Path) -> None:
-    huge = b"d" + struct.pack(">I", MESSAGE_BYTES_MAX + 5)
+    huge = b"d" + struct.pack(">I", BODY_BYTES_MAX + 5)
     async with connected(tmp_path, AUTHENTICATED, COPY_BOTH + huge) as (connection, _):
         await connection.start_stream("s", 1, 16)
         with pytest.raises(ProtocolError):

@@ -29,7 +29,7 @@ from examples.postgres_wal.shipper import Shipper
 from examples.postgres_wal.stream import (
     APPEND_BYTES_MAX,
     APPENDS_INFLIGHT_MAX,
-    WAITING_BYTES_MAX,
+    WAL_WAITING_BYTES_MAX,
     ShippingLost,
     Stream,
 )
@@ -269,7 +269,7 @@ async def test_appends_under_way_and_wal_that_waits_are_bounded() -> None:
     running = asyncio.create_task(Stream(log, source, begin(), 1).run())
     await settled()
     assert len(log.appended) == APPENDS_INFLIGHT_MAX
-    waits = WAITING_BYTES_MAX // APPEND_BYTES_MAX
+    waits = WAL_WAITING_BYTES_MAX // APPEND_BYTES_MAX
     assert source.given == APPENDS_INFLIGHT_MAX + waits + 1
     log.hold.set()
     await until(lambda: source.reports[-1] == BEGIN + 60 * APPEND_BYTES_MAX)
