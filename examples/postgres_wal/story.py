@@ -266,7 +266,7 @@ class Story:
                 step.say(self._tool("take-over", "--name", name))
             began = time.monotonic()
             server = self._server(name)
-            command = restore_command(",".join(self.cluster.endpoints()), SHARD)
+            command = restore_command(self._variables(), SHARD)
             server.restore(self.backup, {"restore_command": _quoted(command), **recovery})
             server.start()
             server.wait(recovered=not recovery)
@@ -412,13 +412,16 @@ class Story:
     def _tool(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "examples.postgres_wal.tool", *words, "--shard", str(SHARD)],
-            env={**os.environ, "LOGSERVICE_ENDPOINTS": ",".join(self.cluster.endpoints())},
+            env={**os.environ, **self._variables()},
             capture_output=True,
             text=True,
             check=False,
         )
         check(done.returncode == 0, f"{words[0]}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
+
+    def _variables(self) -> dict[str, str]:
+        return {"LOGSERVICE_ENDPOINTS": ",".join(self.cluster.endpoints())}
 
     def _end(self) -> str:
         """What the log ends with, in words."""

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -46,13 +48,19 @@ CALL_TIMEOUT_S: Final = 60.0
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def restore_command(endpoints: str, shard: int) -> str:
-    """The value of PostgreSQL's parameter, without its quotes.
+def restore_command(variables: Mapping[str, str], shard: int) -> str:
+    """The value of PostgreSQL's parameter, without its quotes. `variables`: LOGSERVICE_ENDPOINTS,
+    and LOGSERVICE_TLS_* where there is TLS; others are left out.
 
     0 and 1 are what PostgreSQL takes for "here it is" and "there is none"; after 255 it stops.
     """
-    words = ["env", f"LOGSERVICE_ENDPOINTS={endpoints}", f"PYTHONPATH={_ROOT}", sys.executable]
-    words += ["-m", "examples.postgres_wal.tool", "restore", "--shard", str(shard)]
+    words = ["env", f"PYTHONPATH={_ROOT}"]
+    words += [
+        f"{name}={value}"
+        for name, value in sorted(variables.items())
+        if name == "LOGSERVICE_ENDPOINTS" or name.startswith("LOGSERVICE_TLS_")
+    ]
+    words += [sys.executable, "-m", "examples.postgres_wal.tool", "restore", "--shard", str(shard)]
     program = " ".join(shlex.quote(word) for word in words).replace("%", "%%")
     return (
         f'{program} "%f" "%p"; case $? in 0) exit 0;; {NO_SUCH_FILE}) exit 1;; *) exit 255;; esac'
@@ -62,6 +70,9 @@ def restore_command(endpoints: str, shard: int) -> str:
 def main(words: list[str] | None = None) -> int:
     """Run one of them; the exit code."""
     arguments = _parser().parse_args(words)
+    if arguments.program == "restore-command":
+        print(restore_command(os.environ, arguments.shard))
+        return 0
     try:
         return asyncio.run(_run(arguments))
     except LogTaken as error:
@@ -122,8 +133,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     over = programs.add_parser("take-over", help="give the log to another server, before a restore")
     restore = programs.add_parser("restore", help="one file for PostgreSQL's restore_command")
+    command = programs.add_parser(
+        "restore-command", help="print PostgreSQL's restore_command for what the environment names"
+    )
     truncate = programs.add_parser("truncate", help="let go what lies below a base backup")
-    for program in (ship, over, restore, truncate):
+    for program in (ship, over, restore, command, truncate):
         program.add_argument("--shard", type=int, default=1)
     for program in (ship, over, truncate):
         program.add_argument("--name", required=True, help="of the server that has the log")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from examples.postgres_wal.timelines import (
     parse_history,
     where_to_go_on,
 )
+from examples.postgres_wal.tool import restore_command
 from examples.postgres_wal.wal_position import (
     history_of_name,
     position_of,
@@ -239,3 +241,34 @@ def test_what_is_no_backup(tmp_path: Path) -> None:
     (tmp_path / "backup_label").write_text("START TIMELINE: 1\n")
     with pytest.raises(ValueError, match="where the backup begins"):
         start_of_backup(tmp_path)
+
+
+# --- the line for PostgreSQL ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, 0), (100, 1), (1, 255), (2, 255), (127, 255)])
+def test_what_postgresql_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, told: int
+) -> None:
+    """It takes 1 for the end of the WAL, so nothing but "there is no such file" becomes 1."""
+    program = tmp_path / "a python"
+    program.write_text(f"#!/bin/sh\necho $LOGSERVICE_ENDPOINTS $PGPASSWORD $*\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+    line = restore_command({"LOGSERVICE_ENDPOINTS": "a:1,b:2", "PGPASSWORD": "secret"}, 7)
+    line = line.replace("%f", "file").replace("%p", "a path")
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == told
+    assert done.stdout.split() == (
+        [
+            "a:1,b:2",
+            "-m",
+            "examples.postgres_wal.tool",
+            "restore",
+            "--shard",
+            "7",
+            "file",
+            "a",
+            "path",
+        ]
+    )

@@ -63,6 +63,7 @@ class Place:
         self.folder, self.cluster, self.shard = folder, cluster, shard
         self.servers: list[Postgres] = []
         self.shippers: list[ShipperProcess] = []
+        self.variables = {"LOGSERVICE_ENDPOINTS": ",".join(cluster.endpoints())}
 
     def server(self, name: str) -> Postgres:
         server = Postgres(self.folder / name)
@@ -210,6 +211,22 @@ def test_a_server_is_promoted_where_it_stands(place: Place) -> None:
     assert server.value("SELECT count(*) FROM t") == str(int(rows) + 1)
 
 
+def test_a_server_that_is_shut_down_and_started_again(place: Place) -> None:
+    """It waits until its last record is shipped; the same shipper goes on with it afterwards."""
+    server = place.new_server()
+    shipper = place.ship(server)
+    fill(server, 10)
+    server.stop()
+    said = server.run("pg_controldata", "-D", server.data)
+    (line,) = [line for line in said.splitlines() if line.startswith("Latest checkpoint location")]
+    assert place.reaches(position_of(line.split()[-1]) + 1)
+    server.start()
+    server.wait()
+    fill(server, 10)
+    assert place.reaches(flushed(server))
+    assert shipper.code is None
+
+
 def test_a_server_of_another_system_is_turned_away(place: Place) -> None:
     server = place.new_server()
     shipper = place.ship(server)
@@ -232,7 +249,7 @@ def test_recovery_stops_when_the_log_cannot_be_asked(place: Place) -> None:
     backup = place.folder / "a" / "backup"
     server.base_backup(backup)
     fill(server, 10)
-    command = restore_command(",".join(place.cluster.endpoints()), place.shard)
+    command = restore_command(place.variables, place.shard)
     broken = {
         "b": command.replace("examples.postgres_wal.tool", "examples.postgres_wal.gone"),
         "c": command.replace(f"--shard {place.shard}", "--shard 424242"),
@@ -257,7 +274,7 @@ def test_the_program_that_restores(place: Place) -> None:
     fill(server, 10)
     tool = [sys.executable, "-m", "examples.postgres_wal.tool", "restore"]
     tool += ["--shard", str(place.shard)]
-    environment = {**os.environ, "LOGSERVICE_ENDPOINTS": ",".join(place.cluster.endpoints())}
+    environment = {**os.environ, **place.variables}
 
     def code(file: str, **more: str) -> int:
         return subprocess.run(
