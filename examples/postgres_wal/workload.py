@@ -53,7 +53,7 @@ class Remembering(threading.Thread):
         super().__init__(name="remembering", daemon=True)
         self._server = server
         self._ids = itertools.count(first_id)
-        self._clients = clients
+        self.clients = clients
         self._over = threading.Event()
         self.acks: list[Ack] = []
         self.remarks: list[str] = []
@@ -68,7 +68,7 @@ class Remembering(threading.Thread):
         self.join()
 
     async def _run(self) -> None:
-        await asyncio.gather(*(self._client() for _ in range(self._clients)))
+        await asyncio.gather(*(self._client() for _ in range(self.clients)))
 
     async def _client(self) -> None:
         try:

@@ -1,4 +1,5 @@
-"""The load on one log: a writer, somebody who truncates, a reader. What each record is, is known.
+"""The load on one log: a writer, somebody who truncates, a reader of the log and one of its mirror.
+What each record is, is known.
 
 Record `number` of a log is made of its number alone, so that nobody keeps the two hours: the writer
 remembers where each append began, and any LSN has one right content.
@@ -15,6 +16,7 @@ import contextlib
 import hashlib
 import random
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from logservice_client import Gap, Records, Shard
@@ -126,6 +128,7 @@ class Figures:
     truncations: int = 0
     truncations_refused: int = 0
     read: int = 0
+    read_from_mirrors: int = 0
     jumps: int = 0
     longest_append_s: float = 0.0
 
@@ -133,10 +136,13 @@ class Figures:
 class Load:
     """All tasks of one log. `pause` and `go_on` are for the writer and the truncations."""
 
-    def __init__(self, shard: Shard, known: Known, figures: Figures, seed: int) -> None:
+    def __init__(
+        self, shard: Shard, mirror: Shard, known: Known, figures: Figures, seed: int
+    ) -> None:
         """Nothing runs yet."""
         self.known = known
         self._shard = shard
+        self._mirror = mirror
         self._figures = figures
         self._chance = random.Random(f"{seed}/{known.name}")
         self._goes = asyncio.Event()
@@ -152,6 +158,7 @@ class Load:
             tasks.create_task(self._write())
             tasks.create_task(self._truncate())
             tasks.create_task(self._follow())
+            tasks.create_task(self._follow_mirror())
 
     async def pause(self) -> None:
         """Stop to write and to truncate; nothing is under way afterwards."""
@@ -215,16 +222,25 @@ class Load:
             await asyncio.sleep(max(0.0, began_s + TRUNCATE_INTERVAL_S - time.monotonic()))
 
     async def _follow(self) -> None:
+        async for count in self._checked(self._shard):
+            self._figures.read += count
+            await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.0, 0.5)))
+
+    async def _follow_mirror(self) -> None:
+        async for count in self._checked(self._mirror):
+            self._figures.read_from_mirrors += count
+
+    async def _checked(self, shard: Shard) -> AsyncIterator[int]:
+        """Follow a log, and give the number of records of each block that is right."""
         reader = Reader(self.known, 1)
         while True:
             try:
-                async for item in self._shard.follow(reader.lsn, patience=APPEND_LIMIT_S):
+                async for item in shard.follow(reader.lsn, patience=APPEND_LIMIT_S):
                     # What is not acked to the writer yet is not known here yet.
                     while item.next_lsn > self.known.next_lsn:
                         await self._grown.wait()
                     reader.take(item)
-                    self._figures.read += item.record_count
-                    await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.0, 0.5)))
+                    yield item.record_count
             except Truncated as error:
                 reader.jump(error.number("first_lsn"))
                 self._figures.jumps += 1

@@ -1,9 +1,9 @@
 """Story: two hours of truncations, ten a second, with an archive and a mirror, and kills.
 
 Three stores, three logs. Of each log somebody writes, somebody truncates every 100 ms, somebody
-reads. An archiver and a mirror follow. Every few seconds something is killed, stopped or made to
-stand still: a store, two, all, the archiver, the mirror, the store of the second site. Every few
-minutes the load pauses, and then
+reads, and somebody reads its mirror. An archiver and a mirror follow. Every few seconds something
+is killed, stopped or made to stand still: a store, two, all, the archiver, the mirror, the store of
+the second site. Every few minutes the load pauses, and then
 
     the cluster is whole           every log has its voters
     archive and mirror have it     up to the last acked record
@@ -110,14 +110,17 @@ class Story:
     async def _run(self) -> None:
         for cluster in (self.site, self.cluster):
             await asyncio.to_thread(cluster.up, UP_LIMIT_S)
-        async with LogClient(self.cluster.endpoints()) as client:
+        async with (
+            LogClient(self.cluster.endpoints()) as client,
+            LogClient(self.site.endpoints()) as site,
+        ):
             for name in LOGS:
                 self.ids[name] = await client.hakeeper.create_shard(name=name)
             await self._wait("every log has its replicas", self._not_whole(client))
             self.archive.begin()
             self.mirror.begin()
             await self._first_records(client)
-            await self._endure(client)
+            await self._endure(client, site)
         await self._restore()
         await self._promote()
 
@@ -130,13 +133,13 @@ class Story:
         await self._wait("the first records are archived", lambda: self.archive.lacks(ends))
         await self._wait("the first records are mirrored", lambda: self.mirror.lacks(ends))
 
-    async def _endure(self, client: LogClient) -> None:
+    async def _endure(self, client: LogClient, site: LogClient) -> None:
         """Load, faults and audits until the time is up."""
         nemesis = Nemesis(self.cluster, self.site, self.archive, self.mirror, self.seed)
         nemesis.done = self.faults
         for name in LOGS:
-            shard = client.shard(self.ids[name])
-            self.loads[name] = Load(shard, self.known[name], self.figures, self.seed)
+            shard, mirror = client.shard(self.ids[name]), await site.log(f"{name}-copy")
+            self.loads[name] = Load(shard, mirror, self.known[name], self.figures, self.seed)
         began_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(load.run()) for load in self.loads.values()]
@@ -145,13 +148,13 @@ class Story:
                 for load in self.loads.values():
                     load.go_on()
                 await nemesis.disturb(min(AUDIT_INTERVAL_S, left_s))
-                await self._audit(client)
+                await self._audit(client, site)
             for task in tasks:
                 task.cancel()
 
     # --- audits -----------------------------------------------------------------------------------
 
-    async def _audit(self, client: LogClient) -> None:
+    async def _audit(self, client: LogClient, site: LogClient) -> None:
         await asyncio.gather(*(load.pause() for load in self.loads.values()))
         began_s = time.monotonic()
         await self._wait("every log has its replicas", self._not_whole(client))
@@ -168,24 +171,21 @@ class Story:
         await self._wait("no more is kept", lambda: self.space.too_much(truncated))
         self.seen.settled_s.append(time.monotonic() - began_s)
         self.teller.tell(f"  {self.space.kept}")
-        await self._compare(client)
+        await self._compare(client, site)
         self.seen.audits += 1
 
-    async def _compare(self, client: LogClient) -> None:
+    async def _compare(self, client: LogClient, site: LogClient) -> None:
         """The copies have what the logs have."""
-        async with LogClient(self.site.endpoints()) as site:
-            for name, known in self.known.items():
-                copy = await site.log(f"{name}-copy")
-                log = client.shard(self.ids[name])
-                firsts = [(await one.status()).position.first_lsn for one in (log, copy)]
-                first_lsn = max(firsts)
-                if first_lsn == known.next_lsn:
-                    continue
-                one, other = [
-                    await shard.digest(first_lsn, known.next_lsn) for shard in (log, copy)
-                ]
-                check(str(one) == str(other), f"{name}: its copy is another log: {one}, {other}")
-                self.seen.compared_lsns += known.next_lsn - first_lsn
+        for name, known in self.known.items():
+            copy = await site.log(f"{name}-copy")
+            log = client.shard(self.ids[name])
+            firsts = [(await one.status()).position.first_lsn for one in (log, copy)]
+            first_lsn = max(firsts)
+            if first_lsn == known.next_lsn:
+                continue
+            one, other = [await shard.digest(first_lsn, known.next_lsn) for shard in (log, copy)]
+            check(str(one) == str(other), f"{name}: its copy is another log: {one}, {other}")
+            self.seen.compared_lsns += known.next_lsn - first_lsn
 
     async def _sample(self) -> None:
         """Remember how much was kept at most; say now and then how it goes."""
@@ -285,7 +285,11 @@ class Story:
             ("bytes of their values", f"{figures.value_bytes / 2**20:.0f} MiB"),
             ("longest append", f"{figures.longest_append_s:.1f} s"),
             ("truncations", f"{figures.truncations:,}; {figures.truncations_refused} no answer"),
-            ("read while it was written", f"{figures.read:,} records, {figures.jumps} truncated"),
+            (
+                "read while it was written",
+                f"{figures.read:,} records, of the mirrors {figures.read_from_mirrors:,}; "
+                f"{figures.jumps} truncated",
+            ),
             ("faults", f"{self.faults.total()}: {faults}"),
             ("audits", f"{seen.audits}; {seen.compared_lsns:,} LSNs compared with the mirror"),
             ("whole, archived and mirrored", f"{spread(seen.shipped_s)} after the load's end"),

@@ -43,6 +43,7 @@ from logservice.membership import Member
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HEARTBEAT, LOOKUP, PROPOSE, HAKeeperClient
 from logservice.nodehost.agent.remembered_file import Copy
+from logservice.versions import KNOWN
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Nobody, Shard0, raw
 
 
@@ -234,6 +235,40 @@ async def test_a_store_that_joins_is_told_the_way_by_a_seed(knows: str) -> None:
     book.update([], cluster.shard0.membership.encode())
     assert book.hakeeper_stores() == ["s1"], "followed only until HAKeeper has answered"
     assert "s2" not in book.peer_addresses()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_store_that_was_away_asks_where_a_leader_is_that_joined_meanwhile(
+    version: int,
+) -> None:
+    """Found by the simulator (short seed 71000606): it learned that the leader runs shard 0, and
+    never where that is, so its heartbeat reached nobody who takes it. INV-PEER-3: nothing is asked
+    of a store that runs no shard 0, wherever it is said to be.
+    """
+    cluster = Cluster()
+    for host in cluster.hosts.values():
+        host.cluster_version.learn(version)
+    cluster.shard0.rsm.state.cluster_version = version
+    second, third = (replace(_beat(number), labels=KNOWN.labels()) for number in (2, 3))
+    await cluster.clients["s2"].propose(second, 2.0)
+    cluster.hosts["s1"].elsewhere = "s2"
+    directory = [DirectoryEntry(StoreId("s1"), "s1:1", "s1:50")]
+    book = AddressBook([Copy(MemoryVfs(), "/away")], {StoreId("s1"): "s1:1"})
+    book.update(directory, cluster.shard0.membership.encode())
+    away = HAKeeperClient(cluster.hosts["s3"], book)
+    with pytest.raises(NotReady):
+        await away.propose(third, 0.2)
+    assert ("s2", HEARTBEAT.method) not in cluster.network.requests
+    newer = initial_membership(
+        [Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n)) for n in (1, 2)]
+    )
+    state = cluster.shard0.rsm.state
+    state.shards[HAKEEPER_SHARD].membership = replace(newer, change_epoch=9).encode()
+    await away.propose(third, 2.0)
+    assert cluster.network.requests[-1] == ("s2", HEARTBEAT.method)
+    assert cluster.hosts["s3"].transport.addresses["s2"] == "s2:1"
+    book.update([DirectoryEntry(StoreId("s2"), "s2:7", "s2:50")], b"")
+    assert book.peer_addresses()["s2"] == "s2:7", "what HAKeeper says wins"
 
 
 async def test_at_version_1_a_seed_does_not_say_the_way() -> None:

@@ -9,7 +9,10 @@ everything was down, and then the configuration alone knows where they are.
 
 The stores that the configuration names may all run no replica of shard 0 any more, or not lead it.
 So a store that has never heard from HAKeeper goes where they say that its leader is (`follow`),
-until it has been answered.
+until it has been answered. A store that was away does not know where a store is that joined
+meanwhile; if that one leads shard 0, nobody else takes its heartbeat, from whose answer it would
+learn it. So where nothing else says where such a member is (`lacks_way_to`), it asks those that it
+believes.
 
 Of several copies the one with the newest membership counts. The file is never the proof of anything
 but `knows_hakeeper`: this store has been part of a cluster that was already bootstrapped, so it
@@ -117,12 +120,23 @@ class AddressBook:
 
     @property
     def _led(self) -> Mapping[StoreId, str]:
-        return {} if self.knows_hakeeper else self._followed
+        if not self._followed or not self.knows_hakeeper:
+            return self._followed
+        members = {member.store_id for member in self.hakeeper.members}
+        return {store: at for store, at in self._followed.items() if store in members}
+
+    def lacks_way_to(self, store: StoreId) -> bool:
+        """Whether it is a member of shard 0, and neither HAKeeper nor the configuration has said
+        here where it listens for stores.
+        """
+        said = {entry.store for entry in self._page.stores if entry.peer_address}
+        members = {member.store_id for member in self.hakeeper.members}
+        return store in members - said - self._seeds.keys()
 
     def follow(self, leader: StoreId, address: str) -> None:
-        """A store of the configuration says who leads shard 0, and where that listens for stores.
+        """A store that is believed says who leads shard 0, and where that listens for stores.
 
-        The newest counts, and none once HAKeeper has answered.
+        The newest counts. Once HAKeeper has answered, it counts for members of shard 0 only.
         """
         self._followed = {leader: address}
 

@@ -14,7 +14,8 @@ from the one that such a store names as the leader's.
 
 A store that was away may know a membership of shard 0 of which one member is left, and that one may
 not lead. Its hint then names a store that is not believed. So it is asked for the membership; a
-newer one is believed from it like any other answer, and with it the leader that it has.
+newer one is believed from it like any other answer, and with it the leader that it has; and where
+that leader is, if it is a store that joined meanwhile.
 
 A store that joins knows only the stores that its configuration names, and asks them nothing but
 its heartbeat. So from cluster version 2 on one that cannot take it says where the leader's store
@@ -434,6 +435,7 @@ class HAKeeperClient:
                             self._follow(StoreId(leader), error.metadata.get(PEER_ADDRESS, ""))
                         if leader not in (self._host.identity.store_id, *self._believed()):
                             await self._learn_members(target, limit_s)
+                            await self._learn_way(StoreId(leader), target, limit_s)
                         if leader in self._believed():
                             # Not before: another store may know who runs shard 0 now.
                             hinted.add(leader)
@@ -461,6 +463,21 @@ class HAKeeperClient:
             return
         if isinstance(view, ShardView):
             self._book.learn_hakeeper(view.membership)
+
+    async def _learn_way(self, leader: StoreId, target: str, limit_s: float) -> None:
+        """Ask a store that is believed where a member of shard 0 is, if nothing says it here."""
+        if not target or not self._book.lacks_way_to(leader):
+            return
+        paged = self._host.cluster_version.value >= _PAGED
+        query = queries.GetSummary() if paged else queries.GetCluster()
+        try:
+            view = await self._host.requests.ask(target, LOOKUP, query, limit_s)
+        except (LogServiceError, queries.QueryCorrupt):
+            return
+        for store in view.stores if isinstance(view, ClusterView) else ():
+            if store.store_id == leader and store.peer_address:
+                self._book.follow(leader, store.peer_address)
+                self._host.transport.set_address(leader, *self._book.candidates(leader))
 
     def _believed(self) -> list[StoreId]:
         """Other stores whose answers about HAKeeper count (INV-PEER-3), the likeliest first."""
