@@ -1,7 +1,7 @@
 """A real PostgreSQL and a real log: files of WAL byte for byte, and a shipper that is killed.
 
-They need Debian's postgresql: `make test-postgres` installs it. The story as a whole is
-`make demo-postgres`.
+They take a minute or two, and need Debian's postgresql: `make test-postgres`, which installs it.
+The story as a whole is `make demo-postgres`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from logservice_client import LogClient, Shard, SyncLogClient
 
 from examples.postgres_wal import wal_log
-from examples.postgres_wal.postgres import Postgres, PostgresFailed, as_postgres, programs
+from examples.postgres_wal.postgres import Postgres, PostgresFailed, as_postgres
 from examples.postgres_wal.shipper_process import ShipperProcess
 from examples.postgres_wal.tool import FAILED, NO_SUCH_FILE, REFUSED, restore_command
 from examples.postgres_wal.wal_position import position_of, segment_name, segment_start
@@ -31,8 +31,8 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.skipif(
-        programs() is None and not os.environ.get("LOGSERVICE_REQUIRE_POSTGRES"),
-        reason="no PostgreSQL here: `make test-postgres` installs it",
+        not os.environ.get("LOGSERVICE_REQUIRE_POSTGRES"),
+        reason="they need a PostgreSQL: `make test-postgres`",
     ),
 ]
 
