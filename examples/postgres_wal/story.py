@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,10 +65,14 @@ class Size:
 
     commits: int
     scale: int
+    latency_s: int
+    """Seconds of each measurement of how long a commit takes."""
 
 
-LONG: Final = Size(commits=1500, scale=5)
-SHORT: Final = Size(commits=200, scale=1)
+LONG: Final = Size(commits=1500, scale=5, latency_s=10)
+SHORT: Final = Size(commits=200, scale=1, latency_s=1)
+
+_LATENCY: Final = re.compile(r"^latency average = ([\d.]+) ms$", re.MULTILINE)
 
 
 def check(holds: bool, what: str) -> None:
@@ -115,6 +120,7 @@ class Story:
         first = self.start()
         self.ship(first, "db-1")
         self.fill(first)
+        self.measure(first)
         before = self.load(first, 1)
         self.back_up(first)
         killed = self.kill_leader(before.clients)
@@ -172,6 +178,26 @@ class Story:
             scale = str(self.size.scale)
             server.run("pgbench", *server.place, "-i", "-q", "-s", scale, "postgres")
             step.say(f"pgbench, scale {scale}; WAL up to {self._position(server)}")
+
+    def measure(self, server: Postgres) -> None:
+        """How long a commit of one row takes, in PostgreSQL alone and with the log. Nothing is
+        checked: it depends on the machine.
+        """
+        with self.screen.step("how long a commit takes") as step:
+            server.query("CREATE TABLE measured (a int)")
+            script = self.directory / "one-row.sql"
+            script.write_text("INSERT INTO measured VALUES (1);\n")
+            words = ["-n", "-f", str(script), "-T", str(self.size.latency_s)]
+            for clients in (1, 8):
+                taken = []
+                for wait in ("local", "on"):
+                    place = f"dbname=postgres options='-c synchronous_commit={wait}'"
+                    more = [*words, "-c", str(clients), place]
+                    said = server.run("pgbench", *server.place, *more)
+                    (average,) = _LATENCY.findall(said)
+                    taken.append(average)
+                alone, with_log = taken
+                step.say(f"{clients} clients: {alone} ms alone, {with_log} ms with the log")
 
     def load(self, server: Postgres, part: int) -> Load:
         """pgbench, and clients that remember what was acknowledged."""
