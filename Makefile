@@ -17,13 +17,14 @@ RANDOM_STATES ?= 20000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 HOSTILE_SECONDS ?= 3600
+POSTGRES := /usr/lib/postgresql/*/bin/initdb
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in three processes, since tests of real processes often wait; a file's tests stay together. They run in the
 # order of their names: the order of xdist, most tests first, leaves the files with one long test for the end. Four
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo life recovery endurance chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -52,6 +53,10 @@ test-go: .venv ## the client of examples/go, built and run against a cluster
 
 test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an environment of its own
 	LOGSERVICE_REQUIRE_S3=1 $(BIN)/python -m pytest -n 0 tests/archive/test_bucket.py
+
+test-postgres: .venv ## the example of PostgreSQL against a real server (Debian's, installed when missing)
+	tools/need_program.sh "$(POSTGRES)" postgresql
+	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py
 
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
@@ -155,6 +160,10 @@ sim-sums: .venv ## figures of campaigns: make sim-sums LEDGERS="one.jsonl two.js
 
 demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 	$(BIN)/python -m examples.sqlite_wal
+
+demo-postgres: .venv ## commits of PostgreSQL wait for the log; its machine is lost, restored, replaced: POSTGRES_FLAGS=--short
+	tools/need_program.sh "$(POSTGRES)" postgresql
+	$(BIN)/python -m examples.postgres_wal $(POSTGRES_FLAGS)
 
 life: .venv ## a cluster lives: zones, the loss of one, drain, restarts, rebalance, replica counts, deletion
 	$(BIN)/python -m tests.life $(LIFE_FLAGS)
