@@ -21,6 +21,17 @@ def without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def alive(kind: type[object]) -> int:
-    """How many objects of this class there are, garbage included."""
-    return sum(type(one) is kind for one in gc.get_objects())
+class Born:
+    """Counts objects of a class that were not there when it was made: other tests may keep some."""
+
+    def __init__(self, kind: type[object]) -> None:
+        """The collector is off from now on (`without_collector`)."""
+        self._kind = kind
+        self._before = self._all()
+
+    def alive(self) -> int:
+        """How many there are, garbage included."""
+        return self._all() - self._before
+
+    def _all(self) -> int:
+        return sum(type(one) is self._kind for one in gc.get_objects())

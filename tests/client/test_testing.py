@@ -79,8 +79,10 @@ def test_stores_are_killed_stopped_and_started_with_tls(
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from logservice_client.testing import local_cluster
+# What is started from a shell in the background has it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with local_cluster(stores=2, directory=sys.argv[1]) as cluster:
     print("ready", flush=True)
     time.sleep(3600)
@@ -141,7 +143,7 @@ def test_a_child_that_was_forked_off_keeps_no_store_alive(tmp_path: Path) -> Non
         "        print(child, flush=True)\n"
         "        os.kill(os.getpid(), 9)\n"
         "    time.sleep(3600)",
-    ).replace("import sys", "import os, sys")
+    ).replace("import signal", "import os, signal", 1)
     tests = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
         stdout=subprocess.PIPE,

@@ -25,7 +25,7 @@ from logservice.memory_part import MemoryPart
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
 from logservice.server.store import Store
-from tests.garbage import alive, without_collector
+from tests.garbage import Born, without_collector
 from tests.nodehost.cluster import request
 from tests.server.served import Served, block
 from tests.server.test_store import Client, configured
@@ -56,9 +56,9 @@ async def stub(store: Store) -> AsyncIterator[Any]:
 
 
 @contextlib.asynccontextmanager
-async def uncollected() -> AsyncIterator[None]:
+async def uncollected() -> AsyncIterator[Born]:
     with without_collector():
-        yield
+        yield Born(AppendRequest)
 
 
 def proposals(store: Store) -> MemoryPart:
@@ -77,12 +77,12 @@ async def full(part: MemoryPart) -> AsyncIterator[None]:
 
 
 async def test_inv_guard_2_an_append_that_is_refused_at_once(store: Store) -> None:
-    async with stub(store) as log, uncollected(), full(proposals(store)):
+    async with stub(store) as log, uncollected() as requests, full(proposals(store)):
         for _ in range(CALLS):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await log.Append(REQUEST)
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await eventually(lambda: alive(AppendRequest) == 0)
+        await eventually(lambda: requests.alive() == 0)
 
 
 @pytest.mark.parametrize("ending", ["refused", "cancelled"])
@@ -99,18 +99,17 @@ async def test_inv_guard_2_an_append_that_ends_while_it_waits(
         return await outcome
 
     monkeypatch.setattr(store._parts.host, "append", append)
-    async with stub(store) as log:
-        with without_collector():
-            calls = [log.Append(REQUEST) for _ in range(CALLS)]
-            await eventually(lambda: len(waiting) == CALLS)
-            assert alive(AppendRequest) == CALLS
-            for call in calls:
-                if ending == "cancelled":
-                    call.cancel()
-                else:
-                    waiting.pop().set_exception(Busy("not now", retry_after_ms=1))
-            waiting.clear()
-            await eventually(lambda: alive(AppendRequest) == 0)
+    async with stub(store) as log, uncollected() as requests:
+        calls = [log.Append(REQUEST) for _ in range(CALLS)]
+        await eventually(lambda: len(waiting) == CALLS)
+        assert requests.alive() == CALLS
+        for call in calls:
+            if ending == "cancelled":
+                call.cancel()
+            else:
+                waiting.pop().set_exception(Busy("not now", retry_after_ms=1))
+        waiting.clear()
+        await eventually(lambda: requests.alive() == 0)
 
 
 async def test_inv_guard_2_a_block_of_a_stream_that_is_refused(store: Store) -> None:
@@ -122,13 +121,13 @@ async def test_inv_guard_2_a_block_of_a_stream_that_is_refused(store: Store) -> 
             ),
             blocks=[log_pb2.AppendStreamRequest.Block(sequence=1, block=REQUEST.block)],
         )
-        async with uncollected(), full(proposals(store)):
+        async with uncollected() as requests, full(proposals(store)):
             for _ in range(CALLS):
                 stream = log.AppendStream()
                 await stream.write(first)
                 with pytest.raises(grpc.aio.AioRpcError):
                     await stream.read()
-            await eventually(lambda: alive(AppendRequest) == 0)
+            await eventually(lambda: requests.alive() == 0)
 
 
 async def test_an_append_that_is_passed_on_and_refused_there() -> None:
@@ -136,7 +135,7 @@ async def test_an_append_that_is_passed_on_and_refused_there() -> None:
         shard = ShardId(await served.new_shard())
         leader = served.leader(shard).host
         other = served.followers(shard)[0].host
-        async with uncollected(), full(leader.proposals):
+        async with uncollected() as requests, full(leader.proposals):
             asked = [
                 asyncio.ensure_future(other.append(shard, request(1, b"x"), 30.0))
                 for _ in range(CALLS)
@@ -144,7 +143,7 @@ async def test_an_append_that_is_passed_on_and_refused_there() -> None:
             ended = await asyncio.gather(*asked, return_exceptions=True)
             assert {type(one) for one in ended} == {Busy}
             del asked, ended
-            await eventually(lambda: alive(AppendRequest) == 0)
+            await eventually(lambda: requests.alive() == 0)
             await eventually(lambda: other.proposals.used == 0)
 
 
@@ -157,9 +156,11 @@ async def test_the_count_finds_a_request_in_a_cycle() -> None:
             return error
 
     one = AppendRequest.__new__(AppendRequest)
-    with without_collector():
+    async with uncollected() as requests:
         fails(one)
         del one
-        assert alive(AppendRequest) == 1
-    gc.collect()
-    assert alive(AppendRequest) == 0
+        assert requests.alive() == 0, "it was there before"
+        fails(AppendRequest.__new__(AppendRequest))
+        assert requests.alive() == 1
+        gc.collect()
+        assert requests.alive() == -1
