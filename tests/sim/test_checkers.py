@@ -532,3 +532,21 @@ def test_what_lies_between_two_records_is_behind_the_first_one() -> None:
     assert checker._kept(config, _Log(size=1499, entries=kept), 1, 1.0).startswith(
         "2 records and 999"
     )
+
+
+def test_a_log_of_which_nothing_is_left_has_nothing_that_should_go() -> None:
+    """Short seed 73000107: all of it was truncated, so its newest entry was not in the log."""
+
+    def gone(lsn: int) -> int:
+        raise KeyError(lsn)
+
+    config = dataclasses.replace(draw(1), retention=(0, 1000, 5))
+    state = SimpleNamespace(end_lsn=139, truncated_lsn=138, holds={})
+    replica = SimpleNamespace(
+        shard=ShardId(1),
+        log_rsm=SimpleNamespace(state=state),
+        log=SimpleNamespace(index_of_lsn=gone),
+    )
+    checker = Watch(Retained).checker
+    checker._logs[ShardId(1)] = _Log()
+    assert checker.left(cast("Any", replica), config, 1.0) == ""

@@ -142,9 +142,9 @@ class Retained(Checker):
             return ""
         age_s, size, records = config.retention
         state = rsm.state
-        newest = replica.log.index_of_lsn(Lsn(state.end_lsn - 1)) if state.end_lsn > 1 else 0
-        if not newest or state.truncated_lsn >= state.end_lsn - 1:
-            return ""
+        if state.truncated_lsn >= state.end_lsn - 1:
+            return ""  # its entries may be gone from the log
+        newest = replica.log.index_of_lsn(Lsn(state.end_lsn - 1))
         most = int(replica.log.next_lsn(Index(newest - 1))) - 1
         most = min([most, *(hold.lsn - 1 for hold in state.holds.values())])
         now = int(state.truncated_lsn)
