@@ -19,7 +19,7 @@ import hashlib
 import re
 import subprocess
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +68,21 @@ class Keys:
 def key_tag(key_id: str) -> int:
     """What stands for a key's id where there is no room for it."""
     return int.from_bytes(hashlib.sha256(_TAG + key_id.encode()).digest()[:4], "little")
+
+
+def keys_source(file: str, command: Sequence[str], prefix: str) -> Callable[[], Keys] | None:
+    """Reads the ring from the file or by the command, whichever is named; None: neither is.
+
+    `prefix`: of ``keys_file`` and ``keys_command``, as the errors' fields name them. Raises
+    InvalidArgument when both are named; what it gives raises as `keys_of_file`, `keys_of_command`.
+    """
+    if file and command:
+        raise InvalidArgument("keys come from a file or a command", field=f"{prefix}keys_file")
+    if file:
+        return lambda: keys_of_file(Path(file), f"{prefix}keys_file")
+    if command:
+        return lambda: keys_of_command(command, f"{prefix}keys_command")
+    return None
 
 
 def keys_of_file(path: Path, field: str) -> Keys:

@@ -33,10 +33,11 @@ from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
 from logservice_client.environment import from_environment
+from logservice_client.follow import FollowPosition
 from logservice_client.following import Answer
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.held_log import HeldLog
-from logservice_client.lag import Lag, Standing
+from logservice_client.lag import Standing
 from logservice_client.lineage import Lineage
 from logservice_client.loop_thread import LoopThread
 from logservice_client.meter import Meter
@@ -346,25 +347,15 @@ class SyncShard(_Face[Shard]):
                 yield from enumerate(item.records(), item.first_lsn)
 
 
-class SyncFollow:
+class SyncFollow(FollowPosition):
     """See `Follow`. Get it from `SyncShard.follow`; iterate over it once, on one thread. Whoever
     leaves before the end may close it: ``with closing(log.follow(1)) as items: ...``
     """
 
     def __init__(self, standing: Standing, items: Generator[Records | Gap]) -> None:
         """`items` moves `standing` on."""
-        self._standing = standing
+        super().__init__(standing)
         self._items = items
-
-    @property
-    def lag(self) -> Lag | None:
-        """See `Follow.lag`. Any thread may ask."""
-        return self._standing.lag()
-
-    @property
-    def next_lsn(self) -> int:
-        """See `Follow.next_lsn`."""
-        return self._standing.next_lsn
 
     def __iter__(self) -> Iterator[Records | Gap]:
         return self._items  # without this object on the way of each item
@@ -375,9 +366,6 @@ class SyncFollow:
     def close(self) -> None:
         """End it."""
         self._items.close()
-
-    def __repr__(self) -> str:
-        return f"<SyncFollow, next LSN {self.next_lsn}, {self.lag}>"
 
 
 def _items_of(

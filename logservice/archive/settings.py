@@ -19,7 +19,7 @@ from logservice import bounds
 from logservice.archive.bucket import Bucket, Credentials, Place
 from logservice.archive.cluster_section import ClusterSection
 from logservice.archive.folder import Files, Folder
-from logservice.sealing_keys import Keys, keys_of_command, keys_of_file
+from logservice.sealing_keys import Keys, keys_source
 
 
 class LogsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,13 +103,7 @@ def load(path: Path) -> Settings:
 def keys_of(settings: Settings) -> Callable[[], Keys] | None:
     """Reads the keys; None: objects are not sealed. Raises InvalidArgument."""
     given = settings.archive
-    if given.keys_file and given.keys_command:
-        raise InvalidArgument("keys come from a file or a command", field="archive.keys_file")
-    if given.keys_file:
-        return lambda: keys_of_file(Path(given.keys_file), "archive.keys_file")
-    if given.keys_command:
-        return lambda: keys_of_command(given.keys_command, "archive.keys_command")
-    return None
+    return keys_source(given.keys_file, given.keys_command, "archive.")
 
 
 def files_of(settings: Settings) -> Files:

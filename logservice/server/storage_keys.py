@@ -12,14 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from logservice_wire.errors import InvalidArgument
 
-from logservice.config import StorageSection
 from logservice.events import Event, emit
-from logservice.sealing_keys import Keys, keys_of_command, keys_of_file
+from logservice.sealing_keys import Keys
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +33,6 @@ class KeyUsers(Protocol):
     def encrypts(self) -> bool:
         """Whether what is written now is encrypted, in every data directory."""
         ...
-
-
-def keys_source(storage: StorageSection) -> Callable[[], Keys] | None:
-    """Reads the ring; None: segments are plain. What it gives raises InvalidArgument."""
-    file, command = storage.keys_file, storage.keys_command
-    if file:
-        return lambda: keys_of_file(Path(file), "storage.keys_file")
-    if command:
-        return lambda: keys_of_command(command, "storage.keys_command")
-    return None
 
 
 class StorageKeys:

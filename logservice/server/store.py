@@ -39,6 +39,7 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
+from logservice.sealing_keys import keys_source
 from logservice.server import descriptors
 from logservice.server.archiver_process import ArchiverProcess, archiver_command
 from logservice.server.client_port import ClientPort
@@ -50,7 +51,7 @@ from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
-from logservice.server.storage_keys import StorageKeys, keys_source
+from logservice.server.storage_keys import StorageKeys
 from logservice.server.telemetry import OpenTelemetry, tracing_of
 from logservice.server.tls.store_tls import StoreTls
 from logservice.trace import Tracing
@@ -116,7 +117,8 @@ class Store:
         )
         monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
         monitor.start()
-        if (read := keys_source(self._config.storage)) is not None:
+        storage = self._config.storage
+        if (read := keys_source(storage.keys_file, storage.keys_command, "storage.")) is not None:
             self._keys = StorageKeys(read, self._config.storage.keys_interval_s)
         keys = await self._keys.first() if self._keys is not None else None
         parts = self._parts = StoreParts(settings_of(self._config, keys), self._seams())

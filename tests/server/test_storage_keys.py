@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import InvalidArgument
 
-from logservice.config import StorageSection
 from logservice.logdb.io.segment_keys import KeysMissing
-from logservice.sealing_keys import Keys
-from logservice.server.storage_keys import StorageKeys, keys_source
+from logservice.sealing_keys import Keys, keys_source
+from logservice.server.storage_keys import StorageKeys
 
 KEYS = {"a": b"a" * 32, "b": b"b" * 32}
 
@@ -43,7 +42,7 @@ async def test_the_ring_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     path, users = tmp_path / "keys", Users()
     write(path, "a", "a")
-    read = keys_source(StorageSection(keys_file=str(path)))
+    read = keys_source(str(path), [], "storage.")
     assert read is not None
     keys = StorageKeys(read, 1.0)
     assert (await keys.first()).active == "a"
@@ -62,7 +61,7 @@ async def test_a_ring_that_cannot_be_used_changes_nothing(
 ) -> None:
     path, users = tmp_path / "keys", Users()
     write(path, "a", "a")
-    read = keys_source(StorageSection(keys_file=str(path)))
+    read = keys_source(str(path), [], "storage.")
     assert read is not None
     keys = StorageKeys(read, 1.0)
     await keys.first()
@@ -97,8 +96,8 @@ async def test_a_store_that_does_not_encrypt_yet_says_so() -> None:
 
 
 async def test_keys_of_a_command_or_none_at_all() -> None:
-    assert keys_source(StorageSection()) is None
-    read = keys_source(StorageSection(keys_command=[sys.executable, "-c", "print('nothing')"]))
+    assert keys_source("", [], "storage.") is None
+    read = keys_source("", [sys.executable, "-c", "print('nothing')"], "storage.")
     assert read is not None
     with pytest.raises(InvalidArgument) as caught:
         await StorageKeys(read, 1.0).first()

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from logservice_wire.errors import InvalidArgument
 
-from logservice.sealing_keys import Keys, keys_of_command, keys_of_file
+from logservice.sealing_keys import Keys, keys_source
 
 
 def keys_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,9 +32,5 @@ def keys_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keys(file: Path | None, command: str | None) -> Keys | None:
-    words = shlex.split(command or "")
-    if file is not None and words:
-        raise InvalidArgument("keys come from a file or a command", field="keys_file")
-    if file is not None:
-        return keys_of_file(file, "keys_file")
-    return keys_of_command(words, "keys_command") if words else None
+    read = keys_source(str(file or ""), shlex.split(command or ""), "")
+    return read() if read is not None else None
