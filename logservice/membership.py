@@ -93,11 +93,17 @@ class Membership(Struct, frozen=True, gc=False):
 
     def is_strange(self, other: Membership) -> bool:
         """Whether no voter of `other` is, or ever was, a member here. Two memberships of one
-        history have that in common only when many changes lie between them.
+        history have that in common only when many changes lie between them. One id in two data
+        directories is two replicas: of histories that parted before either got it.
         """
         voters = {*other.voters, *other.outgoing}
-        known = {*self.removed, *(member.replica_id for member in self.members)}
-        return bool(voters) and voters.isdisjoint(known)
+        return bool(voters) and not any(self._knows(one, other.member(one)) for one in voters)
+
+    def _knows(self, replica_id: ReplicaId, theirs: Member | None) -> bool:
+        ours = self.member(replica_id)
+        if ours is None or theirs is None:
+            return ours is not None or replica_id in self.removed
+        return ours.incarnation == theirs.incarnation
 
     def encode(self) -> bytes:
         """``version u8, auto_leave u8, epoch u64, 7 list lengths u32``, then six id lists as u64

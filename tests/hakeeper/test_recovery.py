@@ -47,14 +47,14 @@ def model() -> Model:
     return model
 
 
-def alone(model: Model, shard: ShardId, store: str, replica: int = 2**32 + 9) -> Membership:
+def alone(model: Model, shard: ShardId, store: str, replica: int = 2**32 + 9, disk: int = NEW_DISK) -> Membership:
     """What the tool makes of the shard's membership."""
     before = model.state.shards[shard].members
     return Membership(
         voters=(ReplicaId(replica),),
         removed=tuple(sorted({*before.removed, *before.voters})),
         change_epoch=Index(before.change_epoch + 1000),
-        members=(Member(ReplicaId(replica), StoreId(store), NEW_DISK),),
+        members=(Member(ReplicaId(replica), StoreId(store), Incarnation(disk)),),
     )
 
 
@@ -173,13 +173,15 @@ def beat_of(model: Model, store: str, members: Membership, boot: int) -> StoreHe
     )
 
 
-@pytest.mark.parametrize("replica", [2**32 + 8, 2**32 + 10, 2**33 + 7])
+@pytest.mark.parametrize("replica", [2**32 + 8, 2**32 + 9, 2**32 + 10, 2**33 + 7])
 def test_inv_hk_sibling_a_store_of_another_recovery_is_turned_away(
     model: Model, replica: int
 ) -> None:
-    """The last one is a replica that the other HAKeeper has added since."""
+    """The second one was recovered in the same millisecond, so that only its directory differs. The
+    last one is a replica that the other HAKeeper has added since.
+    """
     original = model.state.shards[HAKEEPER_SHARD].members
-    sibling = alone(model, HAKEEPER_SHARD, "s4", replica)
+    sibling = alone(model, HAKEEPER_SHARD, "s4", replica, disk=9010)
     rows = recover(model, HAKEEPER_SHARD, LOG)
     before = model.state.stores[StoreId("s4")].boot_id
     found = model.propose(beat_of(model, "s4", sibling, 71))
@@ -191,7 +193,7 @@ def test_inv_hk_sibling_a_store_of_another_recovery_is_turned_away(
     assert any("another recovery" in flag for flag in enrolment.flags(model.state))
     # Its own one, what that has become, and what was there before both, are heard.
     own = rows[HAKEEPER_SHARD]
-    later = Member(ReplicaId(2**33 + 8), StoreId("s4"), Incarnation(9010))
+    later = Member(ReplicaId(2**33 + 8), StoreId("s4"), Incarnation(9012))
     grown = replace(
         own,
         voters=(*own.voters, later.replica_id),

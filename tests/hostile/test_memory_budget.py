@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -86,6 +87,12 @@ When calls that failed kept their requests this was a gigabyte."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 """The allocator of these stores gives back at once what is large. By default it keeps what there
 was at the peak, and from outside that looks like a leak."""
+
+MESSAGE_BYTES = 8 * MIB
+"""More than any message of a leader: a sender gets no nearer to its share than by one of them."""
+
+PINNED_S = 600.0
+"""How long the leaders stay where the test has put them: longer than it runs."""
 
 NOTHING_BYTES = 4096
 """What a store at rest may hold all the time: a question of another store that waits for news."""
@@ -282,11 +289,27 @@ def test_every_part_at_once(tmp_path: Path) -> None:
         asyncio.run(attack(cluster, watched))
 
 
-async def flood(cluster: LocalCluster, watched: Watched, slow: str) -> None:
+async def lead_from(cluster: LocalCluster, stores: Sequence[str]) -> None:
+    """The logs are led by these stores, each by the next one in turn."""
+    wanted = dict(zip(SHARDS, itertools.cycle(stores), strict=False))
+    async with LogClient(cluster.endpoints()) as client:
+        for shard, store in wanted.items():
+            await client.hakeeper.set_leader(shard, PINNED_S, store_id=store, timeout=60)
+        for _ in range(600):
+            state = await client.hakeeper.cluster_state(timeout=60)
+            if {one.shard_id: one.leader_store for one in state.shards}.items() >= wanted.items():
+                return
+            await asyncio.sleep(0.1)
+    raise AssertionError(f"the logs are not led by {wanted}")
+
+
+async def flood(cluster: LocalCluster, watched: Watched, slow: str, senders: int) -> None:
+    """Until the slow store has refused entries, and holds what so many senders may make it hold."""
     gauges = watched.gauges[slow]
+    share = LIMITS["unwritten"] * senders // (senders + 1)
     async with Pump(cluster.endpoints(), SHARDS, AT_A_TIME, MIB) as pump:
-        await eventually(lambda: gauges.most["unwritten"] >= LIMITS["unwritten"] / 2, 90)
         await eventually(lambda: gauges.refused["unwritten"], 90)
+        await eventually(lambda: gauges.most["unwritten"] >= share - MESSAGE_BYTES, 90)
         async with LogClient(cluster.endpoints()) as client:
             names = {
                 one.shard_id: one.name for one in await client.hakeeper.list_shards(timeout=60)
@@ -295,14 +318,18 @@ async def flood(cluster: LocalCluster, watched: Watched, slow: str) -> None:
     print(f"{len(pump.acked)} acked; {dict(pump.errors)}")
 
 
-def test_a_disk_that_is_slow(tmp_path: Path) -> None:
-    """What waits for it stays within its part, also what was to be written of a deleted log."""
+@pytest.mark.parametrize("leaders", [("store-1",), ("store-1", "store-2")])
+def test_a_disk_that_is_slow(tmp_path: Path, leaders: tuple[str, ...]) -> None:
+    """What waits for it stays within its part, also what was to be written of a deleted log. All of
+    it comes from one store, or from two.
+    """
     with small_stores(tmp_path / "cluster") as cluster, Watched(cluster) as watched:
         slow = "store-3"
         pid = cluster.pids()[slow]
         assert pid is not None
+        asyncio.run(lead_from(cluster, leaders))
         with slow_syncs(pid, "delay_enter=500000") as tracer:
-            asyncio.run(flood(cluster, watched, slow))
+            asyncio.run(flood(cluster, watched, slow, len(leaders)))
             tracer.skip_if_ended()
         asyncio.run(nothing_held(watched))
         watched.check()

@@ -94,7 +94,8 @@ class Disks:
     def __init__(self) -> None:
         self.vfs = MemoryVfs()
         self.kv = MemoryKvEngine()
-        self.now_s = 1_800_000_000
+        self.now_ms = 1_800_000_000_000
+        self.incarnation = 999
         self.letter = b"L"
         self.keys: Keys | None = None
 
@@ -168,16 +169,17 @@ class Disks:
             "ann",
             SMALL,
             lambda size: self.letter * size,
-            lambda: 999,
-            lambda: self.now_s,
+            lambda: self.incarnation,
+            lambda: self.now_ms,
             self.keys,
         )
         return rebuild(self.vfs, self.kv, choices, target, lambda _: None)
 
-    def again(self, path: str, *, letter: bytes, later_s: int = 1) -> Rebuilt:
+    def again(self, path: str, *, letter: bytes, later_ms: int = 1) -> Rebuilt:
         """Another operator does the same with a copy of the directory of store 3."""
         self.letter = letter
-        self.now_s += later_s
+        self.now_ms += later_ms
+        self.incarnation += 1
         (done,) = self.rebuild(self.choices("/s3"), path)
         return done
 
@@ -287,7 +289,7 @@ def test_evidence_that_is_used_twice_makes_two_replicas() -> None:
     (only,) = disks.choices(disks.store(3, log_entries((3, 2))))
     (first,) = disks.rebuild([only])
     (only,) = disks.choices("/s3")
-    disks.now_s += 1
+    disks.now_ms += 1
     (second,) = disks.rebuild([only], "/again")
     assert second.replica > first.replica
 
@@ -382,13 +384,13 @@ def test_a_second_recovery_forks_the_first() -> None:
     assert first.replica == both.chosen.replica
 
 
-@pytest.mark.parametrize("later_s", [0, 1, -1])
-def test_inv_recover_5_two_recoveries_of_one_evidence_are_not_mixed(later_s: int) -> None:
-    """Whichever of the two has the longer log, or was made first, or in the same second."""
+@pytest.mark.parametrize("later_ms", [0, 1, -1])
+def test_inv_recover_5_two_recoveries_of_one_evidence_are_not_mixed(later_ms: int) -> None:
+    """Whichever of the two has the longer log, or was made first, or in the same millisecond."""
     disks = Disks()
     evidence = disks.store(3, log_entries((2, 2)))
     one = disks.again("/one", letter=b"1")
-    two = disks.again("/two", letter=b"2", later_s=later_s)
+    two = disks.again("/two", letter=b"2", later_ms=later_ms)
     assert one.lineage.parent == two.lineage.parent
     for paths in (("/one", "/two"), ("/two", "/one"), (evidence, "/one", "/two")):
         (both,) = disks.choices(*paths)
@@ -407,8 +409,8 @@ def test_inv_recover_5_what_continues_one_of_them_does_not_continue_the_other() 
     disks = Disks()
     disks.store(3, log_entries((2, 2)))
     disks.again("/one", letter=b"1")
-    # In the same second, so that not even the replica's id differs.
-    disks.again("/two", letter=b"2", later_s=0)
+    # In the same millisecond, so that not even the replica's id differs.
+    disks.again("/two", letter=b"2", later_ms=0)
     (choice,) = disks.choices("/one")
     # Its one voter was joined by others, whose disks are lost now.
     disks.letter = b"3"
@@ -421,7 +423,9 @@ def test_inv_recover_5_what_continues_one_of_them_does_not_continue_the_other() 
     assert "start these stores" in refusal(line)
 
 
-def test_inv_recover_5_also_of_shard_0_which_has_no_lineage() -> None:
+@pytest.mark.parametrize("later_ms", [0, 1])
+def test_inv_recover_5_also_of_shard_0_which_has_no_lineage(later_ms: int) -> None:
+    """Only the directory tells two recoveries in the same millisecond apart."""
     model = Model(3, versions=KNOWN)
     model.start()
     model.run_until(model.healthy, 400)
@@ -429,7 +433,7 @@ def test_inv_recover_5_also_of_shard_0_which_has_no_lineage() -> None:
     state, at = model.rsm.save_snapshot(), model.rsm.state.index
     evidence = disks.store(3, (), shard=ShardId(0), state=state, at=at)
     disks.again("/one", letter=b"1")
-    disks.again("/two", letter=b"2")
+    disks.again("/two", letter=b"2", later_ms=later_ms)
     (both,) = disks.choices("/one", "/two")
     assert "two histories" in refusal(both)
     (alone,) = disks.choices(evidence, "/two")

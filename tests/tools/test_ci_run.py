@@ -57,8 +57,8 @@ def ci(tree: Path, *, broken: str = "", passed: int = 3) -> tuple[int, str]:
 def test_every_lane_speaks_in_one_piece_and_the_last_line_counts_the_tests(tree: Path) -> None:
     code, said = ci(tree)
     assert code == 0, said
-    assert "=== test: make test\nfirst\nlast\ntest       ok " in said
-    assert re.search(r"^=== sim: make sim SEEDS=\d+\nmade sim\nsim        ok ", said, re.MULTILINE)
+    assert "=== test: make test\nfirst\nlast\ntest          ok " in said
+    assert re.search(r"^=== sim: make sim SEEDS=\d+\nmade sim\nsim           ok ", said, re.MULTILINE)
     lanes = {line.split()[0] for line in said.partition("=== lanes\n")[2].splitlines()}
     assert lanes >= {"setup", "test", "lint", "types", "sim", "crash", "docker", "chaos", "total"}
     assert said.splitlines()[-1] == "tests: 3 passed, 0 failed, 1 skipped"
@@ -70,8 +70,8 @@ def test_a_failed_lane_of_any_track_fails_the_run_after_the_others_have_spoken(
 ) -> None:
     code, said = ci(tree, broken=broken)
     assert code == 1
-    assert f"{broken:10} FAILED " in said
-    assert "chaos      ok " in said
+    assert f"{broken:13} FAILED " in said
+    assert "chaos         ok " in said
     assert "crash " in said.partition("=== lanes\n")[2]
     assert said.splitlines()[-1] == "tests: 3 passed, 0 failed, 1 skipped"
 
@@ -80,7 +80,7 @@ def test_without_an_environment_nothing_else_is_tried(tree: Path) -> None:
     (tree / "Makefile").write_text("%:\n\t@echo no $@; exit 1\n")
     code, said = ci(tree)
     assert code == 1
-    assert "setup      FAILED " in said
+    assert "setup         FAILED " in said
     assert "=== lint" not in said
 
 

@@ -11,7 +11,8 @@ Evidence may be of two histories: of what one operator made of the last disk, an
 one made of a copy of it. Raft's rule says nothing about logs that no leader ever compared. Of one
 history, each replica knows those of the other: the membership of whichever log is ahead has the
 voters of the one behind, as members or as removed, but for a change that was just under way. Two
-recoveries draw replicas of which the other one has never heard, and lineages of one parent.
+recoveries make replicas of which the other one has never heard, by their ids or by their data
+directories, and lineages of one parent.
 
 INV-RECOVER-5: where a log that is used, and one that is not, are of two histories of which none
 continues the other, nothing is rebuilt: a person names the directories of one.

@@ -15,7 +15,8 @@ the log sees the fork and the change where they happened. HAKeeper then brings t
 - INV-RECOVER-3: the new replica has an id and a directory that nobody ever had, and every other id
   that the membership names is removed in it. Evidence may be used twice, because what was made of
   it is lost, too; so the id has the time of day in it, and is above that of the first time. So a
-  replica of the old membership is heard by none of the new one, and has no vote there.
+  replica of the old membership is heard by none of the new one, and has no vote there. Where two
+  operators recover in one millisecond, the directories still tell the two replicas apart.
 - INV-RECOVER-4: until everything is durable the directory has no identity file, and no store
   starts on it. It gets that file by a rename, the last step. A run that was cut short is begun
   anew, in the same place.
@@ -96,8 +97,8 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to, and in whose name. `draw_bytes`: random bytes; `draw`: an incarnation; `now_s`: the
-    time of day. `keys`: those of the evidence, with whose active one the entries are encrypted.
+    """Where to, and in whose name. `draw_bytes`: random bytes; `draw`: an incarnation; `now_ms`:
+    the time of day. `keys`: those of the evidence, with whose active one the entries are encrypted.
     """
 
     path: str
@@ -106,7 +107,7 @@ class Target:
     options: LogDbOptions = field(default_factory=LogDbOptions)
     draw_bytes: Callable[[int], bytes] = secrets.token_bytes
     draw: Callable[[], int] = lambda: secrets.randbits(63) | 1
-    now_s: Callable[[], int] = lambda: SystemClock().wall_us() // 1_000_000
+    now_ms: Callable[[], int] = lambda: SystemClock().wall_us() // 1000
     keys: Keys | None = None
 
 
@@ -240,7 +241,7 @@ class _Writer:
         self._progress = progress
         self._term = Term(choice.term + 1)
         self.shard = choice.shard
-        self.replica = _new_replica(choice, target.now_s())
+        self.replica = _new_replica(choice, target.now_ms())
 
     def log(self) -> Rebuilt:
         """Rebuild a log."""
@@ -381,7 +382,7 @@ class _Writer:
         yield alone, membership_after(membership, alone)
 
 
-def _new_replica(choice: Choice, now_s: int) -> ReplicaId:
+def _new_replica(choice: Choice, now_ms: int) -> ReplicaId:
     """An id that nobody has, nor was given while the evidence grew old, nor by an earlier recovery
     from it (INV-RECOVER-3).
     """
@@ -390,7 +391,7 @@ def _new_replica(choice: Choice, now_s: int) -> ReplicaId:
         members = one.membership
         known.update(members.removed, (member.replica_id for member in members.members))
         known.update(members.voters, members.outgoing, members.learners, members.learners_next)
-    return ReplicaId(max(known) + RECOVERED_REPLICA_STEP + now_s)
+    return ReplicaId(max(known) + RECOVERED_REPLICA_STEP + now_ms)
 
 
 def _row(one: Rebuilt) -> dict[str, object]:
