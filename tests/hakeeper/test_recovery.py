@@ -47,7 +47,9 @@ def model() -> Model:
     return model
 
 
-def alone(model: Model, shard: ShardId, store: str, replica: int = 2**32 + 9, disk: int = NEW_DISK) -> Membership:
+def alone(
+    model: Model, shard: ShardId, store: str, replica: int = 2**32 + 9, disk: int = NEW_DISK
+) -> Membership:
     """What the tool makes of the shard's membership."""
     before = model.state.shards[shard].members
     return Membership(
