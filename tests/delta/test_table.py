@@ -30,6 +30,7 @@ def opened(uri: Path, lineage: Lineage = FIRST, **more: Any) -> LogTable:
 
 
 def test_inv_table_1_it_goes_on_behind_what_it_has(tmp_path: Path) -> None:
+    """INV-TABLE-1."""
     table = opened(tmp_path / "t")
     assert table.last_lsn == 0
     table.append(made_rows(1, 10), 10)
@@ -84,6 +85,7 @@ def test_other_logs_and_other_jobs_are_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_inv_table_3_rows_of_somebody_else_are_not_added_to(tmp_path: Path) -> None:
+    """INV-TABLE-3."""
     opened(tmp_path / "t").append(made_rows(1, 10), 10)
     for name in (LogName("c", 1, "other"), LogName("d", 1)):
         with pytest.raises(TableConflict, match="does not say how far"):
@@ -92,6 +94,7 @@ def test_inv_table_3_rows_of_somebody_else_are_not_added_to(tmp_path: Path) -> N
 
 
 def test_inv_table_2_a_history_goes_on_from_where_both_are_the_same(tmp_path: Path) -> None:
+    """INV-TABLE-2."""
     a, b, z = (LINES[one] for one in (b"a", b"b", b"z"))
     opened(tmp_path / "t", Lineage(1, a, 5)).append(made_rows(1, 10), 10)
     # The table has LSNs 1 to 10 of `a`, so `b` goes on only if it forked from `a` at 10 or later.
