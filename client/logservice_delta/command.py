@@ -5,7 +5,8 @@
 
 Without ``--follow`` it ends at the tail as it was. Run it again, or after it was killed, with the
 same ``--job``: it goes on where the table is. One line of JSON for each commit, and one at the end
-for each log, go to the standard output. SIGTERM and SIGINT commit what was read, and end it.
+for each log, go to the standard output. SIGTERM and SIGINT commit what was read, and end it; the
+second one ends it at once.
 """
 
 from __future__ import annotations
@@ -96,12 +97,21 @@ class Job:
         self._pace = Pace(int(options.commit_mib * MIB), options.commit_s)
         self._storage = dict(one.split("=", 1) for one in options.storage)
         self._stop = asyncio.Event()
+        self._tails = 0
 
     async def run(self) -> None:
         """Until all logs are through, or one of them fails."""
-        loop = asyncio.get_running_loop()
+        loop, whole = asyncio.get_running_loop(), asyncio.current_task()
+        assert whole is not None
+
+        def end() -> None:
+            # Before anything was read there is nothing to commit. The second signal waits for none.
+            if self._stop.is_set() or not self._tails:
+                whole.cancel()
+            self._stop.set()
+
         for one in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(one, self._stop.set)
+            loop.add_signal_handler(one, end)
         async with LogClient(self._address, tls=self._tls) as client, asyncio.TaskGroup() as group:
             cluster_id = (await client.hakeeper.cluster_state(timeout=PATIENCE_S)).cluster_id
             for name in self._options.logs:
@@ -121,6 +131,7 @@ class Job:
         if self._options.hold:
             hold = log.hold(self._options.hold, table.last_lsn + 1, ttl=self._options.hold_ttl)
             await hold.set()
+        self._tails += 1
         try:
             rows = await tail(
                 log,
@@ -168,6 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return REFUSED
     except (LogServiceError, TableConflict, DeltaError, OSError) as error:
         print(f"logservice-table: {type(error).__name__}: {error}", file=sys.stderr)
+        return FAILED
+    except asyncio.CancelledError:
+        print("logservice-table: stopped; the table has what was committed", file=sys.stderr)
         return FAILED
     return 0
 

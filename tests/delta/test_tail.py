@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from tests.waiting import eventually, wait_until
 pytestmark = pytest.mark.processes
 
 RUN_S = 120
+CLIENT = str(Path(__file__).parents[2] / "client")
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +169,27 @@ def test_what_was_taken_is_committed_when_it_is_stopped(
     assert lsns(tmp_path / "t", shard) == list(range(1, end["last_lsn"] + 1))
     (*_, end) = said(run(cluster, tmp_path / "t", "--log", shard))
     assert lsns(tmp_path / "t", shard) == [1, 2, 3]
+
+
+def test_it_can_be_stopped_while_nothing_answers(tmp_path: Path) -> None:
+    """A listening socket that says nothing, so that no call comes back before its deadline."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = ["--endpoints", f"127.0.0.1:{silent.getsockname()[1]}", "--log", "a"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "logservice_delta.command", "--table", "t", *words],
+            cwd=tmp_path,
+            env=dict(os.environ) | {"PYTHONPATH": CLIENT},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            with silent.accept()[0]:
+                process.send_signal(signal.SIGINT)
+                _, told = process.communicate(timeout=RUN_S)
+    assert (process.returncode, told) == (
+        1,
+        "logservice-table: stopped; the table has what was committed\n",
+    )
+    assert not (tmp_path / "t").exists()
 
 
 def test_truncated_before_the_table_has_it(
