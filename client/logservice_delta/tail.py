@@ -1,10 +1,10 @@
 """tail: follow a log into a Delta table.
 
-Theory of operation. Rows are collected as Arrow columns, whose values are windows on the bytes that
-came from the store, and committed when there are enough of them or the oldest one has waited long
-enough. A commit is one Parquet file or more, and one entry of Delta's log; so small commits cost
-later, and large ones come late. The commit runs on a thread. Meanwhile nothing is taken from the
-follow, and a store that sends faster than the table takes waits.
+Theory of operation. Blocks are collected, and committed as Arrow columns when there are enough of
+them or the oldest one has waited long enough. A commit is one Parquet file or more, and one entry
+of Delta's log; so small commits cost later, and large ones come late. The commit runs on a thread.
+Meanwhile nothing is taken from the follow, and a store that sends faster than the table takes
+waits.
 
 Where the log is truncated before the table has it, the tail ends with Truncated, and the LSNs are
 named: no row of the range is put in. With a hold nothing is truncated meanwhile: it is moved on
@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 from logservice_client import Gap, Records, Shard
+from logservice_client.arrow import joined_batch, record_batch
+from logservice_client.following import Answer
 from logservice_client.held_log import HeldLog
 
 from logservice_delta.table import SCHEMA, LogTable
@@ -29,6 +31,10 @@ from logservice_delta.table import SCHEMA, LogTable
 PATIENCE_S: Final = 60.0
 """How long a commit that does not happen is tried again, and how long a follow waits for a replica
 that serves."""
+
+
+ALONE_BYTES: Final = 64 * 1024
+"""A block of this size is a batch of its own, uncopied; smaller ones are put together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +61,23 @@ class Waiting:
             self.size += len(item.block.data)
 
     def rows(self, shard: int) -> pa.Table:
-        """All of it; the values are not copied."""
-        found = pa.Table.from_batches([one.to_arrow() for one in self.items])
+        """All of it. Values of large blocks are not copied."""
+        found = pa.Table.from_batches(list(self._batches()))
         shards = pa.repeat(pa.scalar(shard, pa.int64()), len(found))
         return found.add_column(0, SCHEMA.field("shard"), shards)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        together: list[Records] = []
+        for one in self.items:
+            if len(one.block.data) >= ALONE_BYTES:
+                if together:
+                    yield joined_batch(together)
+                    together = []
+                yield record_batch(one)
+            else:
+                together.append(one)
+        if together:
+            yield joined_batch(together)
 
 
 async def tail(
@@ -103,27 +122,29 @@ class _Tail:
         """See `tail`."""
         now_s = asyncio.get_running_loop().time
         stopping = asyncio.create_task(stop.wait())
-        arriving: asyncio.Task[Records | Gap | None] | None = None
+        arriving: asyncio.Task[Answer | None] | None = None
         begin = self._table.last_lsn + 1
-        follow = self._log.follow(begin, until_tail=until_tail, patience=PATIENCE_S)
-        async with aclosing(follow):
+        answers = self._log.follow_answers(begin, until_tail=until_tail, patience=PATIENCE_S)
+        async with aclosing(answers):
             try:
                 while not stop.is_set():
                     if arriving is None:
-                        arriving = asyncio.create_task(_next(follow))
+                        arriving = asyncio.create_task(_next(answers))
                     wait_s = max(0.0, self._due_s - now_s()) if self._waiting.items else None
                     await asyncio.wait(
                         {arriving, stopping}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
                     )
                     if arriving.done():
-                        item, arriving = arriving.result(), None
-                        if item is None:
+                        answer, arriving = arriving.result(), None
+                        if answer is None:
                             break
-                        if not self._waiting.items:
-                            self._due_s = now_s() + self._pace.commit_s
-                        self._waiting.take(item)
-                    full = self._waiting.size >= self._pace.commit_bytes
-                    if full or (self._waiting.items and now_s() >= self._due_s):
+                        for item in answer.items:
+                            if not self._waiting.items:
+                                self._due_s = now_s() + self._pace.commit_s
+                            self._waiting.take(item)
+                            if self._waiting.size >= self._pace.commit_bytes:
+                                await self._commit()
+                    if self._waiting.items and now_s() >= self._due_s:
                         await self._commit()
             finally:
                 for task in (stopping, arriving):
@@ -148,5 +169,5 @@ class _Tail:
             self._hold.check()
 
 
-async def _next(follow: object) -> Records | Gap | None:
-    return await anext(follow, None)  # type: ignore[call-overload, no-any-return]
+async def _next(answers: AsyncGenerator[Answer]) -> Answer | None:
+    return await anext(answers, None)

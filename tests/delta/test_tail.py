@@ -175,16 +175,18 @@ def test_it_can_be_stopped_while_nothing_answers(tmp_path: Path) -> None:
     """A listening socket that says nothing, so that no call comes back before its deadline."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = ["--endpoints", f"127.0.0.1:{silent.getsockname()[1]}", "--log", "a"]
-        with subprocess.Popen(
-            [sys.executable, "-m", "logservice_delta.command", "--table", "t", *words],
-            cwd=tmp_path,
-            env=dict(os.environ) | {"PYTHONPATH": CLIENT},
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            with silent.accept()[0]:
-                process.send_signal(signal.SIGINT)
-                _, told = process.communicate(timeout=RUN_S)
+        with (
+            subprocess.Popen(
+                [sys.executable, "-m", "logservice_delta.command", "--table", "t", *words],
+                cwd=tmp_path,
+                env=dict(os.environ) | {"PYTHONPATH": CLIENT},
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process,
+            silent.accept()[0],
+        ):
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=RUN_S)
     assert (process.returncode, told) == (
         1,
         "logservice-table: stopped; the table has what was committed\n",
