@@ -84,7 +84,7 @@ format: .venv ## rewrite to the house format
 
 types: .venv ## mypy --strict
 	$(BIN)/mypy logservice client/logservice_wire client/logservice_client \
-	    client/pyspark_logservice tools examples bench
+	    client/logservice_delta client/pyspark_logservice tools examples bench
 
 audit-dependencies: ## known vulnerabilities of the pinned packages; says how many it looked up
 	@$(PYTHON) -m tools.audit_dependencies $(AUDIT)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -86,6 +88,35 @@ def record_batch(item: Records) -> pa.RecordBatch:
         ],
         schema=SCHEMA,
     )
+
+
+def joined_batch(items: Sequence[Records]) -> pa.RecordBatch:
+    """One batch of several items of a read, in the columns of SCHEMA. Their values are copied once,
+    together: small blocks cost more as batches of their own than as bytes.
+
+    Several times as fast as `record_batch` for each when blocks have few records; LSNs may be left
+    out between items.
+    """
+    if len(items) == 1:
+        return record_batch(items[0])
+    counts = [item.record_count for item in items]
+    ends = pa.array(accumulate(counts), pa.int32())
+    time = pa.timestamp("us", tz="UTC")
+
+    def spread(numbers: list[int], of_type: pa.DataType) -> pa.Array:
+        """The i-th number for each record of the i-th item."""
+        runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(numbers, pa.int64()))
+        return pc.run_end_decode(runs).view(of_type)
+
+    begun = accumulate(counts, initial=0)
+    shifts = [item.first_lsn - before for item, before in zip(items, begun, strict=False)]
+    columns = [
+        pc.add(lsns(0, sum(counts)), spread(shifts, pa.int64())),
+        spread([item.term for item in items], pa.int64()),
+        spread([item.timestamp_us for item in items], time),
+        pa.concat_arrays([values(one.block, one.skipped, one.record_count) for one in items]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 @lru_cache(maxsize=32)

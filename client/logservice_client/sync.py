@@ -386,6 +386,7 @@ class SyncHeldLog(_Face[HeldLog]):
     """See `HeldLog`. Get it from `SyncShard.hold`."""
 
     move = _waiting(HeldLog.move)
+    leave = _waiting(HeldLog.leave)
 
     @property
     def lsn(self) -> int:
