@@ -106,7 +106,7 @@ class BatchMaker:
                 runs = [(one.timestamp_us, one.record_count) for one in items]
                 return _joined([repeated(time_us, many, _TIMESTAMP) for time_us, many in runs])
             case "value":
-                return _joined([values(one.block, one.skipped, one.record_count) for one in items])
+                return _joined([values(one.columns()) for one in items])
         return pa.nulls(count, _TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:

@@ -34,7 +34,7 @@ def test_a_batch_shows_what_the_item_shows(skipped: int, count: int) -> None:
 def test_values_are_not_copied() -> None:
     data = encode_block(RECORDS, 0)
     start = pa.py_buffer(data).address
-    array = values(Block.parse(data), 0, 4)
+    array = values(Block.parse(data).columns())
     for buffer in array.buffers()[1:]:
         assert start <= buffer.address < start + len(data)
 
