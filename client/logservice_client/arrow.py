@@ -105,7 +105,7 @@ def block_of(data: pa.Array | pa.RecordBatch, codec: str | None = None) -> bytes
     """
     if not isinstance(data, pa.RecordBatch):
         return block_of_parts(_values_only(data), time.time_ns() // 1000, codec)
-    found = {name: data.column(name) for name in data.schema.names}
+    found = dict(zip(data.schema.names, data.columns, strict=True))
     others = [name for name in data.schema.names if name not in _ACCEPTED]
     if others or "value" not in found or len(found) != data.num_columns:
         raise InvalidArgument(f"columns are {', '.join(_ACCEPTED)}, each once", field="column")
@@ -240,8 +240,10 @@ def _times(column: pa.Array) -> memoryview:
 
 
 def _named(column: pa.Array) -> tuple[memoryview, Binary, Binary]:
-    if not pa.types.is_map(column.type):
-        raise InvalidArgument(f"headers are a map, not {column.type}", field="column")
+    if not pa.types.is_map(column.type) or not _is_text(column.type.key_type):
+        raise InvalidArgument(
+            f"headers are a map of strings to binaries, not {column.type}", field="column"
+        )
     # What a null points at is Arrow's: without any the pairs lie one behind the other.
     whole = column if not column.null_count else column.take(pa.array(range(len(column))))
     offsets, low, high = _offsets_of(whole)
@@ -252,6 +254,13 @@ def _named(column: pa.Array) -> tuple[memoryview, Binary, Binary]:
         offsets,
         _column("names of headers", _cast("names of headers", names, pa.string()), pa.string()),
         _column("headers", contents, pa.binary()),
+    )
+
+
+def _is_text(of_type: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_string(of_type) or types.is_large_string(of_type) or types.is_string_view(of_type)
     )
 
 

@@ -286,7 +286,7 @@ def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
             if not 0 <= size <= bounds.ARCHIVE_ROW_GROUP_BYTES_MAX:
                 raise ArchiveDamaged(detail=f"a row group of {size} bytes")
         yield from parquet.iter_batches(batch_size=bounds.ARCHIVE_READ_ROWS)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ArchiveDamaged(detail=f"no Parquet file of ours: {error}") from error
 
 

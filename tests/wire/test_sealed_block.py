@@ -1,4 +1,4 @@
-"""Blocks of version 2: round trips of all columns, cuts without opening, and every way one can lie."""
+"""Blocks of version 2: round trips of all columns, cuts without opening, every way one can lie."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from logservice_wire.errors import (
 
 SECOND_AT = HEADER_BYTES
 PACKED_AT = HEADER_BYTES + 16
+NO_FLAGS = Flag(0)
 CODECS = (None, "zstd", "lz4")
 VALUES = [b"put a=1", b"", b"del b", b"x" * 100]
 KEYS = [b"a", None, b"", b"b"]
@@ -251,7 +252,7 @@ def padded(*parts: bytes) -> bytes:
     return b"".join(part + bytes(-len(part) % 8) for part in parts)
 
 
-def sealed(plain: bytes, flags: Flag = Flag(0), count: int = 2) -> bytes:
+def sealed(plain: bytes, flags: Flag = NO_FLAGS, count: int = 2) -> bytes:
     return seal(Codec.NONE, flags, plain, len(plain), count, 0)
 
 
@@ -396,9 +397,9 @@ def test_the_largest_columns_and_one_byte_more() -> None:
 
 
 def test_a_block_is_bounded_as_a_version_1_is() -> None:
-    for given in ({"keys": [None]}, {"codec": "zstd"}, {"codec": "lz4"}):
+    for extra in ({"keys": [None]}, {"codec": "zstd"}, {"codec": "lz4"}):
         with pytest.raises(TooLarge) as caught:
-            encode_columns([random.Random(1).randbytes(BLOCK_BYTES_MAX)], 0, **given)  # type: ignore[arg-type]
+            encode_columns([random.Random(1).randbytes(BLOCK_BYTES_MAX)], 0, **extra)  # type: ignore[arg-type]
         assert caught.value.metadata["name"] == "block_bytes"
     with pytest.raises(TooLarge) as caught:
         encode_columns([b""] * (BLOCK_RECORDS_MAX + 1), 0, codec="zstd")
@@ -448,9 +449,9 @@ def test_what_is_no_column_is_an_invalid_argument(given: dict[str, Any], field: 
 
 
 def test_no_records_are_an_invalid_argument() -> None:
-    for given in ({"keys": []}, {"codec": "zstd"}, {}):
+    for extra in ({"keys": []}, {"codec": "zstd"}, {}):
         with pytest.raises(InvalidArgument):
-            encode_columns([], 0, **given)  # type: ignore[arg-type]
+            encode_columns([], 0, **extra)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         block_of_parts(Parts(0, Binary(bytes(4), b""), times=b""), 0)
 
