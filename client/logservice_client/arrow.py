@@ -258,10 +258,7 @@ def _named(column: pa.Array) -> tuple[memoryview, Binary, Binary]:
 
 
 def _is_text(of_type: pa.DataType) -> bool:
-    types = pa.types
-    return (
-        types.is_string(of_type) or types.is_large_string(of_type) or types.is_string_view(of_type)
-    )
+    return of_type in (pa.string(), pa.large_string(), pa.string_view())
 
 
 @lru_cache(maxsize=32)

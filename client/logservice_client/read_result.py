@@ -4,7 +4,7 @@ Blocks arrive as they were appended and stay opaque bytes until records are aske
 validated (CRC, offsets) when it arrives, so that damage between the leader and here is noticed. A
 block that begins below the LSN asked for is shown from that LSN on.
 
-A sealed block (version 2) is opened when its contents are asked for, and what that takes is given
+A wide block (version 2) is opened when its contents are asked for, and what that takes is given
 back with them. So one that cannot be opened is the error of that item (CorruptBlock, CodecMissing)
 and not of the answer: a reader may go on behind it. Who asks a whole answer for its records is
 refused what opened would take more than ANSWER_PLAIN_BYTES_MAX; item by item it is at most

@@ -14,7 +14,7 @@ header of 16 bytes, and what is opened only by readers (`Block.columns`; who mak
 `column_block`). The block shows the records ``first .. first + record_count`` of its body. So it is
 cut by a new header, and whoever cuts it need not open it (`Block.cut`).
 
-INV-BLOCK-SEALED: between writer and reader nobody opens the body of a version 2: checking, storing,
+INV-BLOCK-OPAQUE: between writer and reader nobody opens the body of a version 2: checking, storing,
 reading, digesting, copying and cutting need no codec and no column. What is checked on the way is
 the envelope: magic, version, codec, flags, counts, lengths, padding behind the body, CRC. That the
 body holds what the envelope says is for the reader to find out, who is told CorruptBlock.
@@ -51,7 +51,7 @@ MAGIC: Final = 0x314B4C42
 """The bytes ``BLK1``."""
 VERSION: Final = 1
 """Values alone, as they are."""
-SEALED_VERSION: Final = 2
+WIDE_VERSION: Final = 2
 """Columns that only readers open."""
 
 
@@ -148,7 +148,7 @@ def block_of_columns(
     return block
 
 
-def seal(
+def wrapped(
     codec: Codec,
     flags: Flag,
     packed: bytes | memoryview,
@@ -179,7 +179,7 @@ def _headed(
     body: Sequence[bytes | memoryview],
 ) -> bytes:
     size = sum(map(len, body))
-    before = _BEFORE_CRC.pack(MAGIC, SEALED_VERSION, codec, flags, count, size)
+    before = _BEFORE_CRC.pack(MAGIC, WIDE_VERSION, codec, flags, count, size)
     tail = b"".join((_AFTER_CRC.pack(first, timestamp_us), *body))
     return b"".join((before, zlib.crc32(tail, zlib.crc32(before)).to_bytes(4, "little"), tail))
 
@@ -222,7 +222,7 @@ class Block:
         return cls(data, count, timestamp_us)
 
     @property
-    def sealed(self) -> bool:
+    def wide(self) -> bool:
         """Whether it is opened by readers only: a version 2."""
         return self.version != VERSION
 
@@ -245,7 +245,7 @@ class Block:
     @property
     def plain_bytes(self) -> int:
         """How much memory its columns need beside the block: 0 unless they are compressed."""
-        return self.second.plain_bytes if self.sealed and self.data[5] != Codec.NONE else 0
+        return self.second.plain_bytes if self.wide and self.data[5] != Codec.NONE else 0
 
     @property
     def form(self) -> bytes:
@@ -260,7 +260,7 @@ class Block:
         """
         if self._columns is not None:
             return self._columns
-        if not self.sealed:
+        if not self.wide:
             self._columns = Columns(self._only_values(), self.timestamp_us)
             return self._columns
         second, first = self.second, self.first
@@ -304,7 +304,7 @@ class Block:
         """
         if (start, stop) == (0, self.record_count):
             return bytes(self.data)
-        if not self.sealed:
+        if not self.wide:
             return encode_block(self.records(start, stop), self.timestamp_us)
         _, _, codec, flags, *_ = _BEFORE_CRC.unpack_from(self.data)
         first, count = self.first + start, stop - start
@@ -318,9 +318,9 @@ class Block:
         return f"Block({self.record_count} records, {len(self.data)} bytes)"
 
 
-def is_sealed(data: bytes | memoryview) -> bool:
+def is_wide(data: bytes | memoryview) -> bool:
     """Whether bytes say of themselves that they are a version 2. They need not be a block."""
-    return len(data) > _VERSION_OFFSET and data[_VERSION_OFFSET] == SEALED_VERSION
+    return len(data) > _VERSION_OFFSET and data[_VERSION_OFFSET] == WIDE_VERSION
 
 
 def peek_block(data: bytes | memoryview, *, bounds: BlockBounds = BLOCK_BOUNDS) -> int:
@@ -348,7 +348,7 @@ def peek_block(data: bytes | memoryview, *, bounds: BlockBounds = BLOCK_BOUNDS) 
             raise _too_large("block_records", count, bounds.records_max)
         if padded(OFFSET_BYTES * (count + 1)) > body_bytes:
             raise CorruptBlock(detail=f"{count} records in a body of {body_bytes} bytes")
-    elif version == SEALED_VERSION:
+    elif version == WIDE_VERSION:
         if codec > max(Codec) or flags & ~_FLAGS_KNOWN:
             raise CorruptBlock(detail=f"unknown codec {codec} or flags {flags:#x}")
         _peek_second(data, codec, first + count, bounds)
@@ -397,7 +397,7 @@ def validate_block(
     computed = crc32(view[_AFTER_CRC_OFFSET:], crc32(view[:CRC_OFFSET], 0))
     if stored != computed:
         raise CorruptBlock(detail=f"checksum {computed:#010x}, stored {stored:#010x}")
-    if view[_VERSION_OFFSET] == SEALED_VERSION:
+    if view[_VERSION_OFFSET] == WIDE_VERSION:
         _, _, packed_bytes, _ = _SECOND.unpack_from(view, HEADER_BYTES)
         padding = bytes(view[_PACKED_AT + packed_bytes :])
         if padding.count(0) != len(padding):

@@ -1,8 +1,8 @@
 """column_block: making a block that has more than values, or is compressed.
 
 Theory of operation. The columns are put together in the order of `block.Flag`, compressed as one
-piece, and sealed (`block.seal`). What is nothing but values and has no codec stays a version 1,
-which every reader of every release reads.
+piece, and put behind an envelope (`block.wrapped`). What is nothing but values and has no codec
+stays a version 1, which every reader of every release reads.
 
 Whoever has the columns in Arrow's layout already gives them as they are (`Parts`); no record is
 touched. Python's lists are turned into columns once, here.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
-from logservice_wire.block import Flag, block_of_columns, encode_block, seal
+from logservice_wire.block import Flag, block_of_columns, encode_block, wrapped
 from logservice_wire.bounds import BLOCK_BOUNDS, BLOCK_HEADERS_MAX, BlockBounds
 from logservice_wire.codecs import Codec, codec_of, compress
 from logservice_wire.columns import PADDING, packed
@@ -93,7 +93,7 @@ def block_of_parts(
     plain = parts.plain()
     if len(plain) > bounds.plain_bytes_max:
         raise _too_large("block_plain_bytes", len(plain), bounds.plain_bytes_max)
-    return seal(
+    return wrapped(
         chosen,
         parts.flags,
         compress(chosen, plain),

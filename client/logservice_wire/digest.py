@@ -9,12 +9,12 @@ from an archive, and in another cluster that cut its blocks elsewhere.
 
 A range is digested in *pieces*. A piece ends behind the LSN with which it has PIECE_LSNS LSNs, or
 PIECE_BYTES bytes of records, or at the end of the range: the contents decide that, never a reader.
-A piece is three SHA-256 digests (the records' bytes, their lengths, the gaps), with sealed blocks
+A piece is three SHA-256 digests (the records' bytes, their lengths, the gaps), with wide blocks
 four, and each piece's digest covers the one before it. So a reader can stop behind any piece and go
 on elsewhere, at another replica even, with 32 bytes (`Digester.chain`). At the end one more digest
 covers the bounds.
 
-A *sealed* block (version 2 of a block) is digested unopened: a store cannot and need not know what
+A *wide* block (version 2 of a block) is digested unopened: a store cannot and need not know what
 its records are. Of each run of its records a fourth digest has the LSNs, which records of the
 body they are, and a digest of the body; so what is told of them is covered to the byte, and other
 columns, another codec or other records give another digest. The body counts as bytes of the piece
@@ -24,7 +24,7 @@ runs that follow one another in one body are one run.
 No record is touched by Python code: the lengths of a block are one subtraction of big integers, and
 where a piece ends is a binary search in its offsets.
 
-INV-DIGEST-1: equal runs of LSNs give equal digests, whatever blocks they are in (sealed ones:
+INV-DIGEST-1: equal runs of LSNs give equal digests, whatever blocks they are in (wide ones:
 however they are cut) and wherever the computation was interrupted; a changed, moved, added or
 missing byte, LSN or reason gives another.
 """
@@ -67,7 +67,7 @@ _DEFINITION: Final = 1
 """The version of the definition; it is digested, so another one gives other digests."""
 _PIECE: Final = struct.Struct("<16sBBQQ")
 _GAP: Final = struct.Struct("<QQI")
-_SEALED: Final = struct.Struct("<QQI")
+_WIDE: Final = struct.Struct("<QQI")
 _PIECE_TAG: Final = b"logservice piece"
 _RANGE_TAG: Final = b"logservice range"
 _LENGTH_BYTES: Final = 4
@@ -137,8 +137,8 @@ class Digester:
 
         Raises ValueError when LSNs before it are missing.
         """
-        if block.sealed:
-            self._add_sealed(first_lsn, block)
+        if block.wide:
+            self._add_wide(first_lsn, block)
             return
         values = block.columns().values
         self.add_columns(first_lsn, len(values), values.offsets, values.column, values.data)
@@ -190,7 +190,7 @@ class Digester:
             self._close_full_piece()
             left -= taken
 
-    def _add_sealed(self, first_lsn: int, block: Block) -> None:
+    def _add_wide(self, first_lsn: int, block: Block) -> None:
         start = self._skipped(first_lsn, block.record_count)
         stop = min(block.record_count, self.to_lsn - first_lsn)
         if start >= stop:
@@ -231,20 +231,20 @@ class Digester:
         self._values = hashlib.sha256()
         self._lengths = hashlib.sha256()
         self._gaps = hashlib.sha256()
-        self._sealed: hashlib._Hash | None = None
+        self._wide: hashlib._Hash | None = None
 
     def _end_run(self) -> None:
         """What follows is another run: adjacent gaps with one reason are one run, and adjacent
-        records of one sealed body.
+        records of one body.
         """
         if self._gap_reason:
             count = self.next_lsn - self._gap_lsn
             self._gaps.update(_GAP.pack(self._gap_lsn, count, self._gap_reason))
             self._gap_reason = 0
         if self._body:
-            self._sealed = self._sealed or hashlib.sha256()
+            self._wide = self._wide or hashlib.sha256()
             count = self.next_lsn - self._body_lsn
-            self._sealed.update(_SEALED.pack(self._body_lsn, count, self._body_first) + self._body)
+            self._wide.update(_WIDE.pack(self._body_lsn, count, self._body_first) + self._body)
             self._body = b""
 
     def _close_full_piece(self) -> None:
@@ -257,7 +257,7 @@ class Digester:
         self._end_run()
         head = _PIECE.pack(_PIECE_TAG, _DEFINITION, Covers.RECORDS, self._begun_lsn, self.next_lsn)
         streams = [self._values, self._lengths, self._gaps]
-        streams += [self._sealed] if self._sealed is not None else []
+        streams += [self._wide] if self._wide is not None else []
         self.chain = hashlib.sha256(
             b"".join((head, self.chain, *(stream.digest() for stream in streams)))
         ).digest()

@@ -273,18 +273,37 @@ func checksum(data []byte) uint32 {
 	return crc32.Update(crc32.ChecksumIEEE(data[:16]), crc32.IEEETable, data[20:])
 }
 
-var errBlock = errors.New("the block is not what its checksum says")
+var errBlock = errors.New("the block is not what its header and its checksum say")
 
+const secondHeader = 16
+
+// recordsOf returns the values of a block of version 1, or of version 2 without a codec: the other
+// columns of that one lie behind the values, and are not looked at.
 func recordsOf(data []byte) ([][]byte, error) {
 	get := binary.LittleEndian
 	if len(data) < header || string(data[:4]) != "BLK1" || checksum(data) != get.Uint32(data[16:]) {
 		return nil, errBlock
 	}
-	count := int(get.Uint32(data[8:]))
-	offsets, values := data[header:], data[header+pad8(4*(count+1)):]
+	columns, first, count := data[header:], 0, int(get.Uint32(data[8:]))
+	inBody := count
+	switch version, codec := data[4], data[5]; {
+	case version == 2 && codec == 0 && len(columns) >= secondHeader:
+		first, inBody = int(get.Uint32(data[20:])), int(get.Uint32(columns))
+		columns = columns[secondHeader:]
+	case version != 1:
+		return nil, fmt.Errorf("the block has version %d and codec %d, which this client does not read", version, codec)
+	}
+	if first+count > inBody || pad8(4*(inBody+1)) > len(columns) {
+		return nil, errBlock
+	}
+	values := columns[pad8(4*(inBody+1)):]
 	records := make([][]byte, count)
 	for number := range records {
-		from, to := get.Uint32(offsets[4*number:]), get.Uint32(offsets[4*number+4:])
+		at := 4 * (first + number)
+		from, to := get.Uint32(columns[at:]), get.Uint32(columns[at+4:])
+		if from > to || uint64(to) > uint64(len(values)) {
+			return nil, errBlock
+		}
 		records[number] = values[from:to]
 	}
 	return records, nil

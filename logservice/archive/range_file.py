@@ -10,7 +10,7 @@ Columns: lsn; record (null in a gap, and where a block is); gap (null for a reco
 of log.proto's GapReason); written, which is when the client made the block; append_time, which is
 null for a log that has none; block.
 
-A *sealed* block, which only readers open, is archived as it is (INV-BLOCK-SEALED): its bytes stand
+A *wide* block, which only readers open, is archived as it is (INV-BLOCK-OPAQUE): its bytes stand
 in the column `block` of its first LSN, and the rows of its other LSNs have neither record nor gap.
 Where the range begins or ends within it, it is cut. So it comes back with all its columns, byte for
 byte.
@@ -147,7 +147,7 @@ class RangeWriter:
                 repeated(item.timestamp_us, count, _TIME),
             )
             record, block = nothing, nothing
-            if item.block.sealed:
+            if item.block.wide:
                 block = _first_row(item.block.cut(item.skipped, item.skipped + count), count)
             else:
                 record = values(item.columns())
@@ -210,7 +210,7 @@ def _first_row(block: bytes, count: int) -> pa.BinaryArray:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of an object that belong together: ``low <= row < high`` of `batch`, records and gaps;
-    or a sealed block, which begins in row `low` and may go on in the next batches.
+    or a wide block, which begins in row `low` and may go on in the next batches.
     """
 
     batch: pa.RecordBatch
@@ -269,7 +269,7 @@ def _block_in(cell: pa.BinaryScalar, lsn: int) -> Block:
         block = Block.parse(memoryview(cell.as_buffer()).cast("B"))
     except LogServiceError as error:
         raise ArchiveDamaged(detail=f"the block at LSN {lsn}: {error}") from error
-    if not block.sealed:
+    if not block.wide:
         raise ArchiveDamaged(detail=f"the block at LSN {lsn} is of records that are no columns")
     return block
 

@@ -3,7 +3,7 @@
 Theory of operation. An object is read batch by batch. A batch is cut where the gap, the time of
 writing or the append time changes: in between lie records that could have been in one block. What
 blocks there were is not archived, and no digest covers it; so records of one time share blocks of
-about RESTORE_BLOCK_BYTES. A sealed block was archived as it is, and comes back as it was. Only runs
+about RESTORE_BLOCK_BYTES. A wide block was archived as it is, and comes back as it was. Only runs
 are touched by Python code, never records: the columns of a run are slices of Arrow's buffers.
 
 Objects are hostile input, also with a manifest that fits them: every column is checked, and what
@@ -41,7 +41,7 @@ _REASONS: Final = frozenset(one.value for one in GapReason if one is not GapReas
 @dataclass(frozen=True, slots=True)
 class Run:
     """`count` LSNs from `first_lsn` on: a gap for a reason of log.proto's GapReason, or (gap 0)
-    a sealed block, or records, record i of which is ``values[offsets[i]:offsets[i + 1]]``.
+    a wide block, or records, record i of which is ``values[offsets[i]:offsets[i + 1]]``.
     append_time_us: 0 for none.
     """
 
@@ -52,14 +52,14 @@ class Run:
     written_us: int = 0
     offsets: memoryview = _NO_OFFSETS
     values: memoryview = _NO_VALUES
-    sealed: Block | None = None
+    wide: Block | None = None
 
     def feed(self, digester: Digester) -> None:
         """Digest it."""
         if self.gap:
             digester.add_gap(self.first_lsn, self.count, self.gap)
-        elif self.sealed is not None:
-            digester.add_block(self.first_lsn, self.sealed)
+        elif self.wide is not None:
+            digester.add_block(self.first_lsn, self.wide)
         else:
             column = self.offsets.cast("B")
             digester.add_columns(self.first_lsn, self.count, self.offsets, column, self.values)
@@ -71,9 +71,9 @@ class Run:
         if low >= high:
             return None
         start = low - self.first_lsn
-        if self.sealed is not None:
-            cut = Block.parse(self.sealed.cut(start, start + high - low))
-            return Run(low, high - low, 0, self.append_time_us, self.written_us, sealed=cut)
+        if self.wide is not None:
+            cut = Block.parse(self.wide.cut(start, start + high - low))
+            return Run(low, high - low, 0, self.append_time_us, self.written_us, wide=cut)
         offsets = self.offsets if self.gap else self.offsets[start : start + high - low + 1]
         return Run(
             low, high - low, self.gap, self.append_time_us, self.written_us, offsets, self.values
@@ -86,8 +86,8 @@ class Run:
             gap: Any = self.gap
             yield log_pb2.RestoredBlock(gap=gap, record_count=self.count, append_time_us=time_us)
             return
-        if self.sealed is not None:
-            data = bytes(self.sealed.data)
+        if self.wide is not None:
+            data = bytes(self.wide.data)
             yield log_pb2.RestoredBlock(block=data, append_time_us=time_us)
             return
         start, offsets = 0, self.offsets
@@ -159,7 +159,7 @@ def _runs(rows: Rows, lsn: int) -> Iterator[Run]:
     if rows.block is not None:
         time_us, block = appended[0].as_py() or 0, rows.block
         _check_time(time_us, lsn)
-        yield Run(lsn, rows.count, 0, time_us, block.timestamp_us, sealed=block)
+        yield Run(lsn, rows.count, 0, time_us, block.timestamp_us, wide=block)
         return
     at = 0
     for end in _ends(gap, written, appended):

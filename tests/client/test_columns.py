@@ -18,7 +18,7 @@ from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import CorruptBlock
 
 from tests.client.fake_server import FakeCluster
-from tests.wire.test_sealed_block import LIES
+from tests.wire.test_wide_block import LIES
 
 CODECS = (None, "zstd", "lz4")
 VALUES = [b"a", b"", b"ccc", b"dd", b"e"] * 3
@@ -43,7 +43,7 @@ async def test_columns_come_back(client: LogClient, cluster: FakeCluster) -> Non
     for number, codec in enumerate(CODECS):
         assert await log.append_columns(VALUES, **COLUMNS, codec=codec) == 1 + 15 * number
     assert await log.append_columns(VALUES) == 46
-    assert [blocks.is_sealed(run.block) for run in cluster.logs[1].runs] == [True] * 3 + [False]
+    assert [blocks.is_wide(run.block) for run in cluster.logs[1].runs] == [True] * 3 + [False]
     found = await log.read(4)
     assert found.records() == VALUES[3:] + VALUES * 3
     for skipped, one in zip((3, 0, 0), found.blocks, strict=False):

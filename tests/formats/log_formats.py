@@ -508,10 +508,10 @@ def _decode_columns(data: bytes | memoryview) -> Any:
     return (None if cut == (0, total) else cut), given
 
 
-SEALED_BLOCK = Format(
-    name="sealed-block",
-    version=block_module.SEALED_VERSION,
-    constant="logservice_wire.block:SEALED_VERSION",
+WIDE_BLOCK = Format(
+    name="wide-block",
+    version=block_module.WIDE_VERSION,
+    constant="logservice_wire.block:WIDE_VERSION",
     document="docs/formats/block.md",
     samples=(
         Sample("all columns", (None, _COLUMNS), _encode_columns, _decode_columns, since=2),
@@ -824,7 +824,7 @@ ENVELOPE = Format(
 
 FORMATS = (
     BLOCK,
-    SEALED_BLOCK,
+    WIDE_BLOCK,
     SEGMENT,
     GROUP,
     RECORD,

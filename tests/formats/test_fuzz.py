@@ -29,7 +29,7 @@ Decode = Callable[[bytes], object]
 
 ELSEWHERE = {
     "block",
-    "sealed-block",
+    "wide-block",
     "segment-header",
     "commit-group",
     "record",

@@ -59,9 +59,15 @@ def test_golden_block() -> None:
 
 
 def test_the_document_shows_the_golden_block() -> None:
+    assert examples()[0] == GOLDEN
+
+
+def examples() -> list[bytes]:
+    """The worked examples of the document."""
     text = (Path(__file__).parents[2] / "docs/formats/block.md").read_text()
-    dump = [line.split("|")[0].split(None, 1)[1] for line in text.splitlines() if line[:2] == "00"]
-    assert bytes.fromhex("".join(dump)) == GOLDEN
+    fenced = [part.splitlines() for part in text.split("```") if part.startswith("\n0000")]
+    dumps = [[line.split("|")[0].split(None, 1)[1] for line in part[1:]] for part in fenced]
+    return [bytes.fromhex("".join(dump)) for dump in dumps]
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=50), st.integers(0, 2**62))

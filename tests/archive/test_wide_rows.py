@@ -1,4 +1,4 @@
-"""Sealed blocks in an object of an archive: whole, cut at its ends, and what no archive has."""
+"""Wide blocks in an object of an archive: whole, cut at its ends, and what no archive has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logservice.archive.range_file import SCHEMA, RangeWriter, digest_of_object
 from logservice.archive.restore_source import runs
 
 
-def sealed(rng: random.Random, count: int) -> Block:
+def wide(rng: random.Random, count: int) -> Block:
     values = [rng.randbytes(rng.choice((0, 1, 9))) for _ in range(count)]
     keys = [rng.choice((None, b"", b"k")) for _ in values]
     codec = rng.choice((None, "zstd", "lz4"))
@@ -40,9 +40,9 @@ def some_items(rng: random.Random) -> list[Records | Gap]:
             block = Block.parse(encode_block([b"x"] * count, number))
             items.append(Records(lsn, count, 1, block, 0, 9))
         else:
-            items.append(Records(lsn, count, 1, sealed(rng, count), 0, 9))
+            items.append(Records(lsn, count, 1, wide(rng, count), 0, 9))
         lsn += count
-    first = sealed(rng, 50)
+    first = wide(rng, 50)
     items.insert(0, Records(2, 3, 1, Block.parse(first.data), 47, 8))
     return items
 
@@ -69,7 +69,7 @@ def test_what_is_written_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     blocks = []
     for run in runs(file, first_lsn, end_lsn):
         run.feed(found)
-        if run.sealed is not None:
+        if run.wide is not None:
             (block,) = run.blocks()
             assert block.append_time_us == run.append_time_us
             blocks.append((run.first_lsn, block.block))
@@ -77,7 +77,7 @@ def test_what_is_written_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert blocks == [
         (item.first_lsn, item.block.cut(item.skipped, item.skipped + item.record_count))
         for item in items
-        if isinstance(item, Records) and item.block.sealed
+        if isinstance(item, Records) and item.block.wide
     ]
 
 

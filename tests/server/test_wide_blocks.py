@@ -1,4 +1,4 @@
-"""Sealed blocks (version 2) over real gRPC: no store opens one, whatever it does with it, and below
+"""Wide blocks (version 2) over real gRPC: no store opens one, whatever it does with it, and below
 cluster version 2 none is taken.
 """
 
@@ -22,7 +22,7 @@ from logservice.archive.branching import Wanted
 from tests.archive.test_branching import branched
 from tests.archive.test_restoring import Archive
 from tests.server.served import Served, typed
-from tests.wire.test_sealed_block import LIES
+from tests.wire.test_wide_block import LIES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,7 +48,7 @@ async def client(served: Served) -> AsyncIterator[LogClient]:
 
 @pytest.fixture
 def unopened(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Nobody in this process can open a sealed block, until `undo`."""
+    """Nobody in this process can open a wide block, until `undo`."""
 
     def opened(*_: object) -> None:
         raise AssertionError("somebody opened a block")
@@ -59,7 +59,7 @@ def unopened(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 async def written(log: Shard) -> int:
-    """Sealed blocks of every codec between plain ones; returns the LSN behind them."""
+    """Wide blocks of every codec between plain ones; returns the LSN behind them."""
     for codec in CODECS:
         await log.append_columns(VALUES, **COLUMNS, codec=codec)
         await log.append([b"plain", b""])
@@ -88,7 +88,7 @@ async def told(log: Shard, lsn: int) -> list[tuple[Any, ...]]:
 async def test_a_block_goes_through_unopened_and_unchanged(
     served: Served, client: LogClient, unopened: pytest.MonkeyPatch
 ) -> None:
-    """INV-BLOCK-SEALED: append, forwarding, reading, digesting."""
+    """INV-BLOCK-OPAQUE: append, forwarding, reading, digesting."""
     log = client.shard(await served.new_shard())
     shard = log.shard_id
     data = encode_columns(VALUES, 77, **COLUMNS, codec="zstd")
@@ -110,7 +110,7 @@ async def test_a_block_goes_through_unopened_and_unchanged(
 async def test_a_branch_an_archive_and_what_is_restored_have_the_same_blocks(
     served: Served, client: LogClient, unopened: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """INV-BLOCK-SEALED: copying, archiving, verifying, planning, restoring; and cutting, where the
+    """INV-BLOCK-OPAQUE: copying, archiving, verifying, planning, restoring; and cutting, where the
     copy begins and ends within a block.
     """
     log = client.shard(await served.new_shard())
@@ -123,8 +123,8 @@ async def test_a_branch_an_archive_and_what_is_restored_have_the_same_blocks(
     assert await branched(log, branch)
     wanted = await data_of(log, 1)
     assert await data_of(branch, 1) == wanted
-    sealed = [one for one in wanted if blocks.is_sealed(one[1])]
-    assert [one for one in await data_of(restored, 1) if blocks.is_sealed(one[1])] == sealed
+    wide = [one for one in wanted if blocks.is_wide(one[1])]
+    assert [one for one in await data_of(restored, 1) if blocks.is_wide(one[1])] == wide
     digest = str(await log.digest(1, end))
     assert str(await restored.digest(1, end)) == str(await branch.digest(1, end)) == digest
 
@@ -172,11 +172,11 @@ async def test_below_cluster_version_2_the_writer_is_told_and_the_others_go_on()
         log = client.shard(await old.new_shard())
         data = encode_columns(VALUES, 77, keys=KEYS)
         assert await log.append(b"before") == 1
-        sealed, plain = await asyncio.gather(
+        wide, plain = await asyncio.gather(
             log.append_block(data), log.append(b"beside"), return_exceptions=True
         )
-        assert isinstance(sealed, NotReady)
-        assert (sealed.number("cluster_version"), sealed.number("needed")) == (1, 2)
+        assert isinstance(wide, NotReady)
+        assert (wide.number("cluster_version"), wide.number("needed")) == (1, 2)
         assert plain == 2, "the block of somebody else does not hold it up"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await old.stores[0].log.Append(log_pb2.AppendRequest(shard_id=log.shard_id, block=data))

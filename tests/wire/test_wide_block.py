@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -20,10 +19,10 @@ from logservice_wire.block import (
     Block,
     Flag,
     encode_block,
-    is_sealed,
+    is_wide,
     peek_block,
-    seal,
     validate_block,
+    wrapped,
 )
 from logservice_wire.bounds import (
     BLOCK_BYTES_MAX,
@@ -43,6 +42,8 @@ from logservice_wire.errors import (
     LogServiceError,
     TooLarge,
 )
+
+from tests.wire.test_block import examples, resealed
 
 SECOND_AT = HEADER_BYTES
 PACKED_AT = HEADER_BYTES + 16
@@ -66,12 +67,6 @@ def whole(codec: str | None = None, **left_out: None) -> bytes:
     return encode_columns(VALUES, 77, codec=codec, **{**columns, **left_out})
 
 
-def resealed(block: bytes) -> bytes:
-    """`block` with a CRC that fits, so that what comes after the CRC check is tested."""
-    crc = zlib.crc32(block[20:], zlib.crc32(block[:16]))
-    return block[:16] + struct.pack("<I", crc) + block[20:]
-
-
 def told(block: Block) -> list[tuple[Any, ...]]:
     found = block.columns()
     return list(zip(found.records(), found.keys(), found.headers(), found.times_us(), strict=True))
@@ -93,7 +88,7 @@ def test_round_trip(records: list[Any], codec: str | None, flags: int) -> None:
     assert validate_block(data) == peek_block(data) == len(values)
     assert len(data) % 8 == 0
     block = Block.parse(memoryview(data))
-    assert block.sealed == is_sealed(data) == bool(flags or codec)
+    assert block.wide == is_wide(data) == bool(flags or codec)
     assert block.timestamp_us == 77
     assert block.records() == values
     assert [block.record(number) for number in range(len(values))] == values
@@ -115,10 +110,15 @@ def test_round_trip(records: list[Any], codec: str | None, flags: int) -> None:
             assert told(Block.parse(cut.cut(0, 1))) == wanted[start : start + 1]
 
 
+def test_the_document_shows_a_wide_block() -> None:
+    values, keys = [b"put a=1", b"", b"del b"], [b"a", None, b""]
+    assert examples()[1] == encode_columns(values, 1_700_000_000_123_456, keys=keys)
+
+
 def test_values_alone_stay_a_version_1() -> None:
     assert encode_columns(VALUES, 77) == encode_block(VALUES, 77)
-    assert not is_sealed(encode_columns(VALUES, 77))
-    assert not is_sealed(b"")
+    assert not is_wide(encode_columns(VALUES, 77))
+    assert not is_wide(b"")
 
 
 def test_a_version_1_is_cut_too() -> None:
@@ -128,7 +128,7 @@ def test_a_version_1_is_cut_too() -> None:
 
 
 def test_nobody_opens_a_block_to_check_or_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """INV-BLOCK-SEALED, as far as this file goes."""
+    """INV-BLOCK-OPAQUE, as far as this file goes."""
     data = whole("zstd")
     monkeypatch.setattr("logservice_wire.block.decompress", None)
     monkeypatch.setattr("logservice_wire.block.Cursor", None)
@@ -252,38 +252,38 @@ def padded(*parts: bytes) -> bytes:
     return b"".join(part + bytes(-len(part) % 8) for part in parts)
 
 
-def sealed(plain: bytes, flags: Flag = NO_FLAGS, count: int = 2) -> bytes:
-    return seal(Codec.NONE, flags, plain, len(plain), count, 0)
+def wide(plain: bytes, flags: Flag = NO_FLAGS, count: int = 2) -> bytes:
+    return wrapped(Codec.NONE, flags, plain, len(plain), count, 0)
 
 
 GOOD = (numbers(0, 1, 2), b"ab")
 LIES: dict[str, Callable[[], bytes]] = {
-    "fewer records than promised": lambda: sealed(padded(numbers(0, 1), b"a"), count=2),
-    "more records than promised": lambda: sealed(padded(numbers(0, 1, 2, 3), b"abc")),
-    "offsets that descend": lambda: sealed(padded(numbers(0, 2, 1), b"ab")),
-    "a first offset": lambda: sealed(padded(numbers(1, 1, 2), b"ab")),
-    "negative": lambda: sealed(padded(numbers(0, -1, 2), b"ab")),
-    "offsets beyond the end": lambda: sealed(padded(numbers(0, 1, 2**31 - 1), b"ab")),
-    "bytes behind": lambda: sealed(padded(*GOOD) + bytes(8)),
-    "padding": lambda: sealed(padded(numbers(0, 1, 2) + b"\1\0\0\0", b"ab")),
-    "no keys": lambda: sealed(padded(*GOOD), Flag.KEYS),
-    "keys that are not promised": lambda: sealed(padded(*GOOD, b"\3", *GOOD)),
-    "bits behind the last record": lambda: sealed(padded(*GOOD, b"\7", *GOOD), Flag.KEYS),
-    "no times": lambda: sealed(padded(*GOOD), Flag.TIMES),
-    "half the times": lambda: sealed(padded(*GOOD, bytes(8)), Flag.TIMES),
-    "no headers": lambda: sealed(padded(*GOOD), Flag.HEADERS),
-    "headers without contents": lambda: sealed(
+    "fewer records than promised": lambda: wide(padded(numbers(0, 1), b"a"), count=2),
+    "more records than promised": lambda: wide(padded(numbers(0, 1, 2, 3), b"abc")),
+    "offsets that descend": lambda: wide(padded(numbers(0, 2, 1), b"ab")),
+    "a first offset": lambda: wide(padded(numbers(1, 1, 2), b"ab")),
+    "negative": lambda: wide(padded(numbers(0, -1, 2), b"ab")),
+    "offsets beyond the end": lambda: wide(padded(numbers(0, 1, 2**31 - 1), b"ab")),
+    "bytes behind": lambda: wide(padded(*GOOD) + bytes(8)),
+    "padding": lambda: wide(padded(numbers(0, 1, 2) + b"\1\0\0\0", b"ab")),
+    "no keys": lambda: wide(padded(*GOOD), Flag.KEYS),
+    "keys that are not promised": lambda: wide(padded(*GOOD, b"\3", *GOOD)),
+    "bits behind the last record": lambda: wide(padded(*GOOD, b"\7", *GOOD), Flag.KEYS),
+    "no times": lambda: wide(padded(*GOOD), Flag.TIMES),
+    "half the times": lambda: wide(padded(*GOOD, bytes(8)), Flag.TIMES),
+    "no headers": lambda: wide(padded(*GOOD), Flag.HEADERS),
+    "headers without contents": lambda: wide(
         padded(*GOOD, numbers(0, 1, 1), numbers(0, 1), b"a"), Flag.HEADERS
     ),
-    "headers without end": lambda: sealed(padded(*GOOD, numbers(0, 1, 2**31 - 1)), Flag.HEADERS),
-    "headers over the limit": lambda: sealed(
+    "headers without end": lambda: wide(padded(*GOOD, numbers(0, 1, 2**31 - 1)), Flag.HEADERS),
+    "headers over the limit": lambda: wide(
         padded(*GOOD, numbers(0, 1, BLOCK_HEADERS_MAX + 1)) + bytes(5 * BLOCK_HEADERS_MAX),
         Flag.HEADERS,
     ),
-    "a name that is not UTF-8": lambda: sealed(
+    "a name that is not UTF-8": lambda: wide(
         padded(*GOOD, numbers(0, 1, 1), numbers(0, 1), b"\xff", numbers(0, 0)), Flag.HEADERS
     ),
-    "a name that ends within a letter": lambda: sealed(
+    "a name that ends within a letter": lambda: wide(
         padded(*GOOD, numbers(0, 1, 2), numbers(0, 1, 2), "é".encode(), numbers(0, 0, 0)),
         Flag.HEADERS,
     ),
@@ -299,7 +299,7 @@ def test_a_body_that_lies_is_found_out_by_the_reader_and_by_nobody_else(lie: str
 
 
 def compressed(codec: Codec, body: bytes, plain_bytes: int, count: int = 2) -> bytes:
-    return seal(codec, Flag(0), body, plain_bytes, count, 0)
+    return wrapped(codec, Flag(0), body, plain_bytes, count, 0)
 
 
 def zstd(plain: bytes, **given: Any) -> bytes:
@@ -393,7 +393,7 @@ def test_the_largest_columns_and_one_byte_more() -> None:
             encode_columns([bytes(room + 1)], 0, keys=[None], codec=codec)
         assert caught.value.metadata["name"] == "block_plain_bytes"
     with pytest.raises(TooLarge):
-        seal(Codec.ZSTD, Flag(0), b"", BLOCK_PLAIN_BYTES_MAX + 1, 1, 0)
+        wrapped(Codec.ZSTD, Flag(0), b"", BLOCK_PLAIN_BYTES_MAX + 1, 1, 0)
 
 
 def test_a_block_is_bounded_as_a_version_1_is() -> None:

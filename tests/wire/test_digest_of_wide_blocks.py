@@ -1,4 +1,4 @@
-"""The digest of sealed blocks: by the definition of docs/digest.md, however they are cut."""
+"""The digest of wide blocks: by the definition of docs/digest.md, however they are cut."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def of(items: Sequence[Item], from_lsn: int, to_lsn: int, *, stops: bool = False
 
 
 def cut(rng: random.Random, items: Sequence[Item]) -> list[Item]:
-    """The same log, its sealed blocks cut anywhere."""
+    """The same log, its wide blocks cut anywhere."""
     found: list[Item] = []
     for lsn, item in items:
-        if isinstance(item, tuple) or not item.sealed:
+        if isinstance(item, tuple) or not item.wide:
             found.append((lsn, item))
             continue
         at = 0
@@ -88,7 +88,7 @@ def plainly(items: Sequence[Item], from_lsn: int, to_lsn: int) -> bytes:
     for first, item in items:
         if isinstance(item, tuple):
             log.update(dict.fromkeys(range(first, first + item[0]), item[1]))
-        elif item.sealed:
+        elif item.wide:
             body = hashlib.sha256(bytes(item.data[4:8]) + bytes(item.data[32:])).digest()
             for number in range(len(item)):
                 log[first + number] = (body, item.first + number, len(item.data) - 32)
@@ -97,7 +97,7 @@ def plainly(items: Sequence[Item], from_lsn: int, to_lsn: int) -> bytes:
     chain, lsn = bytes(32), from_lsn
     while lsn < to_lsn:
         begun, size = lsn, 0
-        values, lengths, gaps, sealed = b"", b"", [], []
+        values, lengths, gaps, wide = b"", b"", [], []
         while lsn < to_lsn and lsn - begun < digests.PIECE_LSNS and size < digests.PIECE_BYTES:
             one = log[lsn]
             if isinstance(one, int):
@@ -107,11 +107,11 @@ def plainly(items: Sequence[Item], from_lsn: int, to_lsn: int) -> bytes:
                     gaps.append([lsn, 1, one])
             elif isinstance(one, tuple):
                 body, number, bytes_of = one
-                last = sealed[-1] if sealed else [0, 0, 0, b""]
+                last = wide[-1] if wide else [0, 0, 0, b""]
                 if (last[3], last[0] + last[1], last[2] + last[1]) == (body, lsn, number):
                     last[1] += 1
                 else:
-                    sealed.append([lsn, 1, number, body])
+                    wide.append([lsn, 1, number, body])
                     size += bytes_of
             else:
                 values += one
@@ -120,8 +120,8 @@ def plainly(items: Sequence[Item], from_lsn: int, to_lsn: int) -> bytes:
             lsn += 1
         head = b"logservice piece" + bytes([1, 0]) + struct.pack("<QQ", begun, lsn)
         streams = [values, lengths, b"".join(struct.pack("<QQI", *gap) for gap in gaps)]
-        if sealed:
-            streams.append(b"".join(struct.pack("<QQI", *run[:3]) + run[3] for run in sealed))
+        if wide:
+            streams.append(b"".join(struct.pack("<QQI", *run[:3]) + run[3] for run in wide))
         chain = hashlib.sha256(
             head + chain + b"".join(hashlib.sha256(one).digest() for one in streams)
         ).digest()
@@ -177,7 +177,7 @@ def test_a_digest_that_never_changes() -> None:
 
 
 def test_the_most_records_of_the_largest_bodies_end_a_piece_soon() -> None:
-    """A body counts: a piece of sealed blocks is no larger than one of records."""
+    """A body counts: a piece of wide blocks is no larger than one of records."""
     value = random.Random(3).randbytes(5_000_000)
     blocks = [Block.parse(encode_columns([value], number, keys=[None])) for number in range(4)]
     digester = Digester(1, 5)
