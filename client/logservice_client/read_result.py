@@ -103,7 +103,7 @@ class Records:
 
     def records(self) -> list[bytes]:
         """The records; the i-th has LSN ``first_lsn + i``. Raises as `columns`."""
-        return self.columns().records()
+        return self.block.records(self.skipped, self.skipped + self.record_count)
 
     def columns(self) -> Columns:
         """The records with their keys, headers and times, if the block has such. A compressed block

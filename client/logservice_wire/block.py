@@ -42,6 +42,7 @@ from logservice_wire.columns import (
     Columns,
     Cursor,
     ascending,
+    little_endian,
     native,
     padded,
 )
@@ -107,7 +108,7 @@ def encode_block(
     tail = b"".join(
         (
             _AFTER_CRC.pack(0, timestamp_us),
-            native(memoryview(offsets).cast("B"), "i").cast("B"),
+            little_endian(offsets),
             PADDING[(OFFSET_BYTES * (count + 1)) & 7],
             *records,
             PADDING[value_bytes & 7],
@@ -296,7 +297,10 @@ class Block:
     def records(self, start: int = 0, stop: int | None = None) -> list[bytes]:
         """Records ``start <= i < stop``; slicing rules of a list, without negative numbers."""
         end = self.record_count if stop is None else min(stop, self.record_count)
-        return self.columns().part(start, end).records() if start < end else []
+        if start >= end:
+            return []
+        values = self.columns().values if self.wide else self._only_values()
+        return (values if end - start == len(values) else values.part(start, end)).items()
 
     def cut(self, start: int, stop: int) -> bytes:
         """The block of its records ``start <= i < stop``, at least one of them. A version 2 is not

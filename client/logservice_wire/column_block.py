@@ -151,7 +151,7 @@ def _binary(name: str, items: Sequence[bytes], bounds: BlockBounds) -> Binary:
 
 
 def _offsets(lengths: Iterable[int]) -> bytes:
-    return packed("i", list(accumulate(lengths, initial=0)))
+    return packed("i", accumulate(lengths, initial=0))
 
 
 def _keys(keys: Sequence[bytes | None], bounds: BlockBounds) -> tuple[Buffer, Binary]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -44,7 +44,7 @@ def padded(size: int) -> int:
     return (size + 7) & ~7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BinaryColumn:
     """Item i is ``data[offsets[i]:offsets[i + 1]]``. `offsets`: int32 numbers, one more than items;
     they need not begin with 0. `column`: the same as little-endian bytes.
@@ -247,12 +247,16 @@ def native(column: memoryview, code: str) -> memoryview:
     return memoryview(swapped)
 
 
-def packed(code: str, numbers: Sequence[int]) -> bytes:
+def packed(code: str, numbers: Iterable[int]) -> bytes:
     """Numbers as little-endian bytes. Raises OverflowError, and TypeError for what is none."""
-    made = array(code, numbers)
+    return little_endian(array(code, numbers))
+
+
+def little_endian(numbers: array[int]) -> bytes:
+    """Numbers of this machine as little-endian bytes; they are used up."""
     if not _HOST_IS_LITTLE:
-        made.byteswap()
-    return made.tobytes()
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def ascending(column: memoryview) -> bool:

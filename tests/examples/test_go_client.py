@@ -74,6 +74,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         PATH=f"{plugins}{os.pathsep}{os.environ['PATH']}",
     )
     run(go, "vet", ".")
+    run(go, "test", ".")
     run(go, "build", "-o", "example", ".")
     return folder / "example"
 
