@@ -23,15 +23,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from logservice_wire.block import is_wide
 from logservice_wire.errors import DeadlineExceeded, Halted, NotReady
 
 from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hakeeper.commands.replies import ShardLimits
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import (
     Index,
     Lsn,
@@ -87,10 +84,6 @@ from logservice.trace import NO_TRACING, Tracing
 from logservice.versions import KnownVersion
 
 logger = logging.getLogger(__name__)
-
-_WIDE_SINCE: Final = 2
-"""The first cluster version that takes blocks of version 2: stores of an older program refuse them
-where they look at a block, and the release before reads none."""
 
 
 class NodeHost:
@@ -219,11 +212,9 @@ class NodeHost:
         """`append` without waiting, so that the blocks of a stream are submitted in their order.
         `local_only`: it is not passed on to another store.
 
-        Raises ShardNotFound, Busy at once, and NotReady{cluster_version, needed} for a wide block
-        below cluster version 2; everything else is the future's outcome.
+        Raises ShardNotFound, Busy, and NotReady for what the cluster's version has not, at once;
+        everything else is the future's outcome.
         """
-        if is_wide(request.block) and self.cluster_version.value < _WIDE_SINCE:
-            raise too_early(self.cluster_version.value, _WIDE_SINCE)
         replica = self.replicas.running[shard]
         deadline_s = self.clock.monotonic() + timeout_s
         return replica.append(request, deadline_s, local_only=local_only)
