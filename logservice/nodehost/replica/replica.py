@@ -126,8 +126,8 @@ _HURRIED_CAMPAIGN_TICKS = 8
 
 
 _WIDE_SINCE: Final = 2
-"""The first cluster version that takes wide blocks: programs that do not know it, stores and readers
-alike, take one for corrupt."""
+"""The first cluster version that takes wide blocks: programs that do not know it take one for
+corrupt."""
 
 
 @value
