@@ -2,7 +2,7 @@
 
     python -m bench.wide_block_bench [--rounds 15]
 
-A block has 1000 records. *text* are lines of JSON of about 150 bytes, as an application's events
+A block has 1000 records. *text* are lines of JSON of about 120 bytes, as an application's events
 are; *random* are 150 bytes that nothing compresses. Keys are 12 bytes, times are 8. In each round
 every form has its turn, in another order. A figure is the median of all rounds, with the lowest
 and the highest; *ratio* is the median of those of one round against the plain block's.
