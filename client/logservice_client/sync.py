@@ -247,6 +247,8 @@ class SyncShard(_Face[Shard]):
 
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
+    append_columns = _waiting(Shard.append_columns)
+    append_arrow = _waiting(Shard.append_arrow)
     read = _waiting(Shard.read)
     lsn_at_time = _waiting(Shard.lsn_at_time)
     digest = _waiting(Shard.digest)

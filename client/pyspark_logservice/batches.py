@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
-from logservice_client.arrow import lsns, repeated, values
+from logservice_client.arrow import lsns, repeated, times, values
 from logservice_client.read_result import Gap, Records, item_of
+from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock
 from logservice_wire.v1 import log_pb2
 
@@ -56,6 +57,7 @@ class BatchMaker:
         self._end = end
         self._include_gaps = include_gaps
         self.schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+        self._opens = "timestamp" in columns or "value" in columns
 
     def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
         """The batches of one answer; raises CorruptBlock when LSNs are missing from it."""
@@ -91,10 +93,13 @@ class BatchMaker:
         if not items:
             return
         count = items[-1].next_lsn - items[0].first_lsn
-        columns = [self._column(name, items, count) for name in self.schema.names]
+        opened = [one.columns() for one in items] if self._opens else []
+        columns = [self._column(name, items, opened, count) for name in self.schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _column(self, name: str, items: list[Records], count: int) -> pa.Array:
+    def _column(
+        self, name: str, items: list[Records], opened: list[Columns], count: int
+    ) -> pa.Array:
         match name:
             case "shard":
                 return repeated(self._shard, count, pa.int64())
@@ -103,10 +108,9 @@ class BatchMaker:
             case "term":
                 return _joined([repeated(one.term, one.record_count, pa.int64()) for one in items])
             case "timestamp":
-                runs = [(one.timestamp_us, one.record_count) for one in items]
-                return _joined([repeated(time_us, many, _TIMESTAMP) for time_us, many in runs])
+                return _joined([times(one) for one in opened])
             case "value":
-                return _joined([values(one.block, one.skipped, one.record_count) for one in items])
+                return _joined([values(one) for one in opened])
         return pa.nulls(count, _TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:

@@ -7,11 +7,14 @@ import (
 )
 
 // The block: docs/formats/block.md. All of it is checked on the way in: nobody else does after the disk.
+// Of a wide block (version 2) without a codec the values are read; its other columns lie behind them.
 
 const (
-	header  = 32
-	magic   = 0x314B4C42
-	version = 1
+	header       = 32
+	secondHeader = 16
+	magic        = 0x314B4C42
+	version      = 1
+	wide         = 2
 )
 
 func encode(records [][]byte, timestampUs int64) []byte {
@@ -43,20 +46,29 @@ func decode(data []byte) ([][]byte, error) {
 	switch {
 	case len(data) < header:
 		return nil, corrupt("it is shorter than a header")
-	case get.Uint32(data) != magic || get.Uint32(data[4:]) != version:
-		return nil, corrupt("another format, version or codec")
+	case get.Uint32(data) != magic:
+		return nil, corrupt("it is none")
 	case uint64(get.Uint32(data[12:])) != uint64(len(data)-header):
 		return nil, corrupt("its length is not what the header says")
 	case get.Uint32(data[16:]) != checksum(data):
 		return nil, corrupt("its checksum is wrong")
 	}
-	count := int(get.Uint32(data[8:]))
-	valuesAt := header + pad8(4*(count+1))
-	if count < 1 || valuesAt > len(data) {
+	count := uint64(get.Uint32(data[8:]))
+	first, inBody, columns := uint64(0), count, data[header:]
+	switch {
+	case data[4] == version && data[5] == 0:
+	case data[4] == wide && data[5] == 0 && len(columns) >= secondHeader:
+		first, inBody = uint64(get.Uint32(data[20:])), uint64(get.Uint32(columns))
+		columns = columns[secondHeader:]
+	default:
+		return nil, fmt.Errorf("a block has version %d and codec %d, which this client does not read", data[4], data[5])
+	}
+	valuesAt := (4*(inBody+1) + 7) &^ 7
+	if count < 1 || first+count > inBody || valuesAt > uint64(len(columns)) {
 		return nil, corrupt("it is too short for its records")
 	}
-	offsets, values := data[header:], data[valuesAt:]
-	if get.Uint32(offsets) != 0 {
+	offsets, values := columns[4*first:], columns[valuesAt:]
+	if get.Uint32(columns) != 0 {
 		return nil, corrupt("its first record does not begin at 0")
 	}
 	records := make([][]byte, count)

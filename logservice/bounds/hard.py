@@ -20,6 +20,16 @@ BLOCK_RECORDS_MAX: Final = 1_000_000
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of a block with its header. Client, leader and followers hold a block whole in memory."""
 
+BLOCK_PLAIN_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a block's columns once a reader opens it: the memory that it needs, whoever wrote it."""
+
+BLOCK_RATIO_MAX: Final = 255
+"""Times that the columns may be larger than the body: what lz4 reaches. Beyond it a few bytes could
+claim a million LSNs, each a row of an archive."""
+
+BLOCK_HEADERS_MAX: Final = 1_000_000
+"""Headers of all records of a block together: as many as records. Stores never count them."""
+
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 """Bytes of one record: what fits a block of one record."""
 
@@ -605,6 +615,9 @@ _HARD: Final = {
         RECOVERED_REPLICA_STEP,
         RECOVERED_ID_STEP,
         APPEND_TIME_US_MAX,
+        BLOCK_PLAIN_BYTES_MAX,
+        BLOCK_RATIO_MAX,
+        BLOCK_HEADERS_MAX,
     ),
 }
 """Cluster version -> the bounds that its data directories are written with."""

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from logservice_client.read_result import result_of
 from logservice_wire.block import encode_block
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import CorruptBlock, WrongExpectedLsn
 from logservice_wire.v1 import log_pb2
 from pyspark_logservice.batches import ALONE_BYTES, BatchMaker
@@ -114,3 +115,16 @@ def test_a_missing_lsn_is_noticed() -> None:
         del answer.blocks[number]
         with pytest.raises(CorruptBlock):
             table(answer, 1, 10)
+
+
+@pytest.mark.parametrize("codec", [None, "zstd", "lz4"])
+def test_wide_blocks_have_their_values_and_times(codec: str | None) -> None:
+    """Also those of a part, and put together with others."""
+    log = log_of(3)
+    log.append(encode_columns([b"a", b"", b"c"], 9, times_us=[20, 21, 22], codec=codec))
+    log.append(encode_columns([b"d"], 9, keys=[b"k"], codec=codec))
+    found = table(log.read(2, 1 << 20), 2, 100)
+    assert found.column("value").to_pylist() == [b"0-1", b"0-2", b"a", b"", b"c", b"d"]
+    times = found.column("timestamp").cast(pa.int64()).to_pylist()
+    assert times == [1000, 1000, 20, 21, 22, 9]
+    assert table(log.read(5, 1 << 20), 5, 6).column("value").to_pylist() == [b""]
