@@ -7,16 +7,19 @@ together until there is enough, and then their columns are copied once, in C.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from logservice_client.arrow import lsns, repeated, values
 from logservice_client.read_result import Gap, Records, item_of
 from logservice_wire.errors import CorruptBlock
 from logservice_wire.v1 import log_pb2
 
 from pyspark_logservice.options import COLUMNS
+from pyspark_logservice.wanted import Numbers
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final = {
@@ -47,14 +50,19 @@ class BatchMaker:
         *,
         include_gaps: bool,
         columns: Sequence[str] = COLUMNS,
+        only: Sequence[int] = (),
+        times_us: Numbers | None = None,
     ) -> None:
         """Rows for ``start <= lsn < end`` with those `columns`, in their order; the rest is not
-        made.
+        made. `only`: for these LSNs, if there are any. `times_us`: with such a timestamp; then for
+        no gaps.
         """
         self._shard = shard
         self._lsn = start
         self._end = end
-        self._include_gaps = include_gaps
+        self._include_gaps = include_gaps and times_us is None
+        self._only = only
+        self._times_us = times_us
         self.schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
     def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
@@ -73,8 +81,10 @@ class BatchMaker:
             if isinstance(item, Gap):
                 if self._include_gaps:
                     yield from self._flush(together)
-                    yield self._gap(item)
+                    yield from self._thinned(self._gap(item), item.first_lsn)
                     together, size = [], 0
+                continue
+            if self._times_us is not None and item.timestamp_us not in self._times_us:
                 continue
             alone = len(item.block.data) >= ALONE_BYTES
             consecutive = not together or together[-1].next_lsn == item.first_lsn
@@ -92,7 +102,19 @@ class BatchMaker:
             return
         count = items[-1].next_lsn - items[0].first_lsn
         columns = [self._column(name, items, count) for name in self.schema.names]
-        yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        yield from self._thinned(batch, items[0].first_lsn)
+
+    def _thinned(self, batch: pa.RecordBatch, first_lsn: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the wanted LSNs of a batch that has consecutive ones."""
+        if not self._only:
+            yield batch
+            return
+        low = bisect_left(self._only, first_lsn)
+        high = bisect_left(self._only, first_lsn + batch.num_rows)
+        if low < high:
+            rows = pc.subtract(pa.array(self._only[low:high], pa.int64()), first_lsn)
+            yield batch.take(rows)
 
     def _column(self, name: str, items: list[Records], count: int) -> pa.Array:
         match name:

@@ -8,7 +8,7 @@ knowledge of blocks; a block on a cut is read by both neighbours, each showing i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,13 +20,14 @@ from pyspark_logservice.logs import Logs, turned
 from pyspark_logservice.loss import DataLossError, check_loss
 from pyspark_logservice.options import ReadOptions, check_named
 from pyspark_logservice.sizes import outline, sampler
+from pyspark_logservice.wanted import EVERYTHING, Numbers, Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class LsnRange:
     """``start <= lsn < end`` of one shard, and the stores that have it, the preferred one first.
     `near`: those of them that are in the zone of the options. `lineage`: the log's when the plan
-    was made; a task reads no other history.
+    was made; a task reads no other history. `only`: of these LSNs, in order; () for all.
     """
 
     shard: int
@@ -35,6 +36,7 @@ class LsnRange:
     addresses: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     lineage: bytes = b""
+    only: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:
@@ -42,12 +44,13 @@ class LsnRange:
         return self.end - self.start
 
 
-def plan(options: ReadOptions) -> list[LsnRange]:
+def plan(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[LsnRange]:
     """The ranges to read; empty when there is nothing. Raises DataLossError, LogServiceError."""
     with Logs(options) as logs:
         named = logs.named()
         shards = sorted({*named, *logs.matching()})
         check_named(options, shards)
+        shards = [shard for shard in shards if shard in wanted.shards]
         ranges = []
         for shard, found in logs.standings(shards).items():
             if not found.readable:
@@ -56,8 +59,18 @@ def plan(options: ReadOptions) -> list[LsnRange]:
                 continue
             start, end = resolve(options, shard, found.first_lsn, found.next_lsn - 1)
             start, end = narrow(options, logs.client.shard(shard), start, end)
+            start, end = wanted.lsns.cut(start, end)
             ranges.append(LsnRange(shard, start, end, lineage=found.lineage.id))
-        return cut(options, logs, ranges)
+        pieces = cut(options, logs, ranges)
+    return pieces if wanted.lsns.only is None else list(_thinned(pieces, wanted.lsns))
+
+
+def _thinned(pieces: Iterable[LsnRange], wanted: Numbers) -> Iterator[LsnRange]:
+    """The pieces that have single LSNs that are wanted."""
+    for piece in pieces:
+        only = wanted.between(piece.start, piece.end)
+        if only:
+            yield replace(piece, start=only[0], end=only[-1] + 1, only=only)
 
 
 def resolve(options: ReadOptions, shard: int, first_lsn: int, applied_lsn: int) -> tuple[int, int]:

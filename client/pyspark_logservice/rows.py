@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyspark_logservice.options import ReadOptions
 from pyspark_logservice.plan import LsnRange
+from pyspark_logservice.wanted import EVERYTHING, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def rows(options: ReadOptions, piece: LsnRange | None) -> Iterator[pa.RecordBatch]:
+def rows(
+    options: ReadOptions, piece: LsnRange | None, wanted: Wanted = EVERYTHING
+) -> Iterator[pa.RecordBatch]:
     """The rows of a range, as Arrow batches; None of them for an empty plan, for which Spark makes
     a task all the same.
     """
@@ -28,6 +31,8 @@ def rows(options: ReadOptions, piece: LsnRange | None) -> Iterator[pa.RecordBatc
         piece.end,
         include_gaps=options.include_gaps,
         columns=options.columns,
+        only=piece.only,
+        times_us=wanted.times_us,
     )
     for asked_lsn, answer in RangeFetcher(options, piece).answers():
         yield from maker.batches(asked_lsn, answer)
