@@ -3,12 +3,16 @@
 A large block becomes one batch whose value buffers are windows on the bytes of the block. Small
 blocks, which a database's commits are, would cost more per batch than per byte; neighbours are put
 together until there is enough, and then their columns are copied once, in C.
+
+Where the column `value` is not wanted, a store leaves the bytes of blocks out of its answer. An
+older one sends them all the same; the rows are the same.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -39,6 +43,29 @@ ALONE_BYTES: Final = 128 * 1024
 """A block of this size goes alone, uncopied."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """Consecutive records of one block whose bytes were left out."""
+
+    first_lsn: int
+    record_count: int
+    term: int
+    timestamp_us: int
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN behind the last record."""
+        return self.first_lsn + self.record_count
+
+    def until(self, end_lsn: int) -> Bare:
+        """The part below `end_lsn`."""
+        return replace(self, record_count=min(self.record_count, end_lsn - self.first_lsn))
+
+
+_NUMBER_BYTES: Final = 8
+"""Of a row, for each column of numbers."""
+
+
 class BatchMaker:
     """The rows of one LSN range. Checks that the store leaves no LSN out."""
 
@@ -63,17 +90,18 @@ class BatchMaker:
         self._include_gaps = include_gaps and times_us is None
         self._only = only
         self._times_us = times_us
+        self._values = "value" in columns
         self.schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
     def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
         """The batches of one answer; raises CorruptBlock when LSNs are missing from it."""
-        together: list[Records] = []
+        together: list[Records | Bare] = []
         size = 0
         self._lsn = max(self._lsn, asked_lsn)
         for run in answer.blocks:
             if self._lsn >= self._end:
                 break
-            item = item_of(run, self._lsn)
+            item = self._item(run)
             if item.first_lsn != self._lsn or item.record_count < 1:
                 raise CorruptBlock(detail=f"LSN {self._lsn} is missing from the answer")
             item = item.until(self._end)
@@ -86,18 +114,33 @@ class BatchMaker:
                 continue
             if self._times_us is not None and item.timestamp_us not in self._times_us:
                 continue
-            alone = len(item.block.data) >= ALONE_BYTES
+            weight = self._weight(item)
+            alone = isinstance(item, Records) and weight >= ALONE_BYTES
             consecutive = not together or together[-1].next_lsn == item.first_lsn
             if alone or not consecutive or size >= TOGETHER_BYTES:
                 yield from self._flush(together)
                 together, size = [], 0
             together.append(item)
-            size += len(item.block.data)
+            size += weight
         yield from self._flush(together)
         if self._lsn < min(answer.next_lsn, self._end):
             raise CorruptBlock(detail=f"LSN {self._lsn} is missing from the answer")
 
-    def _flush(self, items: list[Records]) -> Iterator[pa.RecordBatch]:
+    def _item(self, run: log_pb2.LogBlock) -> Records | Bare | Gap:
+        """One run, without the LSNs below the next one. Raises CorruptBlock."""
+        if self._values or run.block or run.gap != log_pb2.GAP_REASON_NONE or not run.block_bytes:
+            return item_of(run, self._lsn)
+        skipped = max(0, self._lsn - run.first_lsn)
+        first_lsn, count = run.first_lsn + skipped, run.record_count - skipped
+        return Bare(first_lsn, count, run.term, run.timestamp_us)
+
+    def _weight(self, item: Records | Bare) -> int:
+        """About how many bytes there are of it."""
+        if isinstance(item, Records):
+            return len(item.block.data)
+        return _NUMBER_BYTES * len(self.schema) * item.record_count
+
+    def _flush(self, items: list[Records | Bare]) -> Iterator[pa.RecordBatch]:
         if not items:
             return
         count = items[-1].next_lsn - items[0].first_lsn
@@ -116,7 +159,7 @@ class BatchMaker:
             rows = pc.subtract(pa.array(self._only[low:high], pa.int64()), first_lsn)
             yield batch.take(rows)
 
-    def _column(self, name: str, items: list[Records], count: int) -> pa.Array:
+    def _column(self, name: str, items: list[Records | Bare], count: int) -> pa.Array:
         match name:
             case "shard":
                 return repeated(self._shard, count, pa.int64())
@@ -128,7 +171,13 @@ class BatchMaker:
                 runs = [(one.timestamp_us, one.record_count) for one in items]
                 return _joined([repeated(time_us, many, _TIMESTAMP) for time_us, many in runs])
             case "value":
-                return _joined([values(one.block, one.skipped, one.record_count) for one in items])
+                return _joined(
+                    [
+                        values(one.block, one.skipped, one.record_count)
+                        for one in items
+                        if isinstance(one, Records)
+                    ]
+                )
         return pa.nulls(count, _TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:

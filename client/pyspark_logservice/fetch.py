@@ -98,6 +98,7 @@ class RangeFetcher:
             shard_id=self._piece.shard,
             lsn=lsn,
             max_bytes=self._bytes_per_read,
+            no_values="value" not in self._options.columns,
             lineage=self._piece.lineage,
         )
         return call.future(request, timeout=ATTEMPT_TIMEOUT_S)

@@ -8,10 +8,10 @@ from logservice_client.read_result import result_of
 from logservice_wire.block import encode_block
 from logservice_wire.errors import CorruptBlock, WrongExpectedLsn
 from logservice_wire.v1 import log_pb2
-from pyspark_logservice.batches import ALONE_BYTES, BatchMaker
+from pyspark_logservice.batches import ALONE_BYTES, TOGETHER_BYTES, BatchMaker
 from pyspark_logservice.options import COLUMNS
 
-from tests.client.fake_log import FakeLog
+from tests.client.fake_log import FakeLog, leave_out_values
 
 
 def log_of(*sizes: int) -> FakeLog:
@@ -114,3 +114,42 @@ def test_a_missing_lsn_is_noticed() -> None:
         del answer.blocks[number]
         with pytest.raises(CorruptBlock):
             table(answer, 1, 10)
+
+
+@pytest.mark.parametrize(("lsn", "end"), [(1, 21), (3, 20), (6, 7), (5, 6)])
+def test_the_same_rows_when_the_store_leaves_values_out(lsn: int, end: int) -> None:
+    log = log_of(5, 1, 9)
+    log.put_gap(2, log_pb2.GAP_REASON_FENCED)
+    log.append(encode_block([b"x"] * 3, 5))
+    columns = ("shard", "lsn", "term", "timestamp", "gap")
+
+    def found(answer: log_pb2.ReadResponse) -> pa.Table:
+        maker = BatchMaker(7, lsn, end, include_gaps=True, columns=columns)
+        return pa.Table.from_batches(maker.batches(lsn, answer), maker.schema)
+
+    whole, bare = log.read(lsn, 1 << 20), log.read(lsn, 1 << 20)
+    leave_out_values(bare)
+    assert not any(run.block for run in bare.blocks)
+    assert found(whole).equals(found(bare))
+    assert found(bare).column("lsn").to_pylist() == list(range(lsn, end))
+    del bare.blocks[0]
+    with pytest.raises(CorruptBlock):
+        found(bare)
+
+
+def test_values_that_are_wanted_are_not_made_up() -> None:
+    answer = log_of(3).read(1, 1 << 20)
+    leave_out_values(answer)
+    with pytest.raises(CorruptBlock):
+        table(answer, 1, 4)
+
+
+def test_bare_blocks_share_a_batch_but_not_without_end() -> None:
+    answer = log_of(*[2] * 40_000).read(1, 1 << 24)
+    leave_out_values(answer)
+    batches = BatchMaker(1, 1, 80_001, include_gaps=False, columns=("shard", "lsn")).batches(
+        1, answer
+    )
+    sizes = [batch.num_rows for batch in batches]
+    assert sum(sizes) == 80_000
+    assert max(sizes) <= TOGETHER_BYTES // 16 + 2
