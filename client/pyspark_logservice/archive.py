@@ -63,12 +63,29 @@ class Place:
         """`archive`: an absolute path or a URI. Raises OptionError."""
         from pyarrow import ArrowInvalid, fs
 
+        self.archive = archive
         try:
             self._files, self._root = fs.FileSystem.from_uri(archive)
         except (ArrowInvalid, OSError) as error:
             raise OptionError(
                 f"option 'archive': {archive!r} is neither an absolute path nor a URI: {error}"
             ) from error
+
+    def check(self, cluster_id: str) -> None:
+        """Raises OptionError when it is no archive, or another cluster's: with a wrong place a
+        query would quietly read less.
+        """
+        content = self.read("ARCHIVE.json")
+        if content is None:
+            raise OptionError(f"option 'archive': there is no archive in {self.archive}")
+        try:
+            whose = json.loads(content)["cluster_id"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArchiveError(f"ARCHIVE.json in {self.archive}: {error!r}") from error
+        if whose != cluster_id:
+            raise OptionError(
+                f"option 'archive': {self.archive} is of cluster {whose!r}, not of {cluster_id!r}"
+            )
 
     def read(self, path: str) -> bytes | None:
         """All bytes of a file; None when it is not there."""
@@ -98,10 +115,10 @@ class Chain:
         self._rows: dict[int, ArchivedRange] = {}
         self.lineage = b""
         """Of the newest row; 16 bytes, zeros for a log that was never continued by force."""
-        names = place.names(self._path())
-        self._firsts = sorted(int(found[1]) for name in names if (found := _ROW.fullmatch(name)))
-        self.end_lsn = self._row(self._firsts[-1]).end_lsn if self._firsts else 0
+        self._firsts: list[int] = []
+        self.end_lsn = 0
         """Where the next row will begin; 0 when there is none."""
+        self._list()
 
     @property
     def first_lsn(self) -> int:
@@ -110,9 +127,17 @@ class Chain:
 
     def grow(self) -> None:
         """Look for rows that were added."""
+        if not self._firsts:
+            self._list()
+            return
         while self._place.read(self._path(self.end_lsn)) is not None:
             self._firsts.append(self.end_lsn)
             self.end_lsn = self._row(self.end_lsn).end_lsn
+
+    def _list(self) -> None:
+        names = self._place.names(self._path())
+        self._firsts = sorted(int(found[1]) for name in names if (found := _ROW.fullmatch(name)))
+        self.end_lsn = self._row(self._firsts[-1]).end_lsn if self._firsts else 0
 
     def between(self, start: int, end: int) -> list[ArchivedRange]:
         """The rows that have LSNs of ``start <= lsn < end``. Raises ArchiveError where one is not
@@ -199,7 +224,7 @@ class Chain:
             )
             whose = (row["format"], row["cluster_id"], row["shard_id"], found.first_lsn)
             lineage = bytes.fromhex(row.get("lineage", "")) or bytes(16)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ArchiveError(f"{path} is no row of an archive: {error!r}") from error
         if whose[0] != FORMAT:
             raise ArchiveError(f"{path} has format {whose[0]}; this program reads {FORMAT}")

@@ -39,8 +39,8 @@ def batches(
     only: Sequence[int] = (),
     times_us: Numbers | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows for ``start <= lsn < end`` of a range; the arguments are those of `BatchMaker`. The term
-    is null: an archive does not keep it. Raises ArchiveError.
+    """Rows for ``start <= lsn < end`` of a range; the arguments are those of `BatchMaker`.
+    Raises ArchiveError.
     """
     file = _opened(place, row)
     asked = {_COLUMNS[name] for name in columns if name in _COLUMNS} | {"lsn", "gap"}
@@ -100,8 +100,6 @@ def _column(name: str, batch: pa.RecordBatch, shard: int) -> pa.Array:
             return repeated(shard, count, pa.int64())
         case "gap":
             return _gap_names(batch.column("gap"))
-        case "term":
-            return pa.nulls(count, pa.int64())
     return batch.column(_COLUMNS[name])
 
 
@@ -115,9 +113,7 @@ def _times_mask(written: pa.Array, wanted: Numbers) -> pa.Array:
     """Which rows have a wanted timestamp; null where there is none, which `filter` leaves out."""
     times = written.cast(pa.int64())
     if wanted.only is not None:
-        return pc.and_(
-            pc.is_in(times, pa.array(wanted.only, pa.int64())), pc.is_valid(times)
-        )
+        return pc.and_(pc.is_in(times, pa.array(wanted.only, pa.int64())), pc.is_valid(times))
     mask = pc.is_valid(times)
     if wanted.first is not None:
         mask = pc.and_(mask, pc.greater_equal(times, wanted.first))

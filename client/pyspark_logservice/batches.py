@@ -26,7 +26,7 @@ from pyspark_logservice.options import COLUMNS
 from pyspark_logservice.wanted import Numbers
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_TYPES: Final = {
+COLUMN_TYPES: Final = {
     "shard": pa.int64(),
     "lsn": pa.int64(),
     "term": pa.int64(),
@@ -91,7 +91,12 @@ class BatchMaker:
         self._only = only
         self._times_us = times_us
         self._values = "value" in columns
-        self.schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+        self.schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN behind what was handed on."""
+        return self._lsn
 
     def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
         """The batches of one answer; raises CorruptBlock when LSNs are missing from it."""
@@ -178,7 +183,7 @@ class BatchMaker:
                         if isinstance(one, Records)
                     ]
                 )
-        return pa.nulls(count, _TYPES[name])
+        return pa.nulls(count, COLUMN_TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:
         count = gap.record_count
@@ -188,7 +193,9 @@ class BatchMaker:
             "term": repeated(gap.term, count, pa.int64()),
             "gap": repeated(gap.reason.name.lower(), count, pa.string()),
         }
-        columns = [known.get(name, pa.nulls(count, _TYPES[name])) for name in self.schema.names]
+        columns = [
+            known.get(name, pa.nulls(count, COLUMN_TYPES[name])) for name in self.schema.names
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 

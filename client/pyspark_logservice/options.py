@@ -74,6 +74,7 @@ KNOWN: Final = {
     "failondataloss": "true: records that were truncated are an error",
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
     "includevalue": "false: no column value",
+    "archive": "folder or URI of the logs' archive: what it has is read from there",
     "pushfilters": "batch only, once: conditions on shard, lsn and timestamp decide what is read",
     "columns": "columns to read, separated by commas",
 }
@@ -155,6 +156,8 @@ class ReadOptions:
     names: tuple[str, ...] = ()
     """Logs that are given by name, beside `shards`; with * it is a pattern."""
     columns: tuple[str, ...] = COLUMNS
+    archive: str = ""
+    """Absolute path or URI, "" for none."""
     trigger_records_max: int = 0
     trigger_bytes: int = 0
     """Of a micro-batch, 0 for no limit."""
@@ -187,6 +190,7 @@ def parse_options(
     shards, names = _logs(options)
     starting_words = [EARLIEST] if use == Use.BATCH else [EARLIEST, LATEST]
     include_gaps = boolean(options, "includegaps", default=False)
+    archive = options.get("archive", "")
     read = ReadOptions(
         endpoints=options["logservice.endpoints"],
         shards=shards,
@@ -204,7 +208,7 @@ def parse_options(
         rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
         fail_on_data_loss=boolean(options, "failondataloss", default=True),
         include_gaps=include_gaps,
-        columns=_columns(options, include_gaps=include_gaps),
+        columns=_columns(options, include_gaps=include_gaps, archive=bool(archive)),
         trigger_records_max=positive(options, "maxrecordspertrigger", 0),
         trigger_bytes=positive(options, "maxbytespertrigger", 0),
         push_filters=_pushes(options),
@@ -213,6 +217,7 @@ def parse_options(
         tls_key=options.get("logservice.tls.key", ""),
         tls_server_name=options.get("logservice.tls.servername", ""),
         zone=options.get("logservice.zone", ""),
+        archive=archive,
         starting_time_us=_time_us(options, "starting"),
         ending_time_us=_time_us(options, "ending"),
     )
@@ -288,8 +293,11 @@ def _pushes(options: Mapping[str, str]) -> bool:
     return text == "once"
 
 
-def _columns(options: Mapping[str, str], *, include_gaps: bool) -> tuple[str, ...]:
-    every = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+def _columns(options: Mapping[str, str], *, include_gaps: bool, archive: bool) -> tuple[str, ...]:
+    every: tuple[str, ...] = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+    if archive:
+        # An archive does not keep it, and what is read twice must not differ by where it was then.
+        every = tuple(name for name in every if name != "term")
     text = options.get("columns")
     if text is None:
         with_value = boolean(options, "includevalue", default=True)
