@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -160,7 +159,7 @@ def joined_batch(items: Sequence[Records]) -> pa.RecordBatch:
         return record_batch(items[0])
     counts = [item.record_count for item in items]
     ends = pa.array(accumulate(counts), pa.int32())
-    time = pa.timestamp("us", tz="UTC")
+    opened = [item.columns() for item in items]
 
     def spread(numbers: list[int], of_type: pa.DataType) -> pa.Array:
         """The i-th number for each record of the i-th item."""
@@ -169,11 +168,19 @@ def joined_batch(items: Sequence[Records]) -> pa.RecordBatch:
 
     begun = accumulate(counts, initial=0)
     shifts = [item.first_lsn - before for item, before in zip(items, begun, strict=False)]
+    timed = any(one.time_column is not None for one in opened)
+    keyed = any(one.key_column is not None for one in opened)
+    named = any(one.header_column is not None for one in opened)
+    total = sum(counts)
     columns = [
-        pc.add(lsns(0, sum(counts)), spread(shifts, pa.int64())),
+        pc.add(lsns(0, total), spread(shifts, pa.int64())),
         spread([item.term for item in items], pa.int64()),
-        spread([item.timestamp_us for item in items], time),
-        pa.concat_arrays([values(one.block, one.skipped, one.record_count) for one in items]),
+        pa.concat_arrays([times(one) for one in opened])
+        if timed
+        else spread([item.timestamp_us for item in items], _TIME),
+        pa.concat_arrays([values(one) for one in opened]),
+        pa.concat_arrays([keys(one) for one in opened]) if keyed else pa.nulls(total, pa.binary()),
+        pa.concat_arrays([headers(one) for one in opened]) if named else pa.nulls(total, _HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

@@ -283,6 +283,20 @@ async def test_read_at_tail_and_beyond(shard: Shard) -> None:
         assert error.number("next_lsn") == 3
 
 
+async def test_no_values_is_refused_like_any_read(shard: Shard) -> None:
+    await shard.append(block(b"a", b"b"))
+    await shard.append(block(b"c"))
+    await shard.truncate(2)
+    for lsn, reason in (
+        (0, Reason.INVALID_ARGUMENT),
+        (1, Reason.TRUNCATED),
+        (9, Reason.BEYOND_TAIL),
+    ):
+        await shard.refused(shard.read(lsn, no_values=True), reason)
+    at_tail = await shard.read(4, no_values=True)
+    assert (list(at_tail.blocks), at_tail.next_lsn) == ([], 4)
+
+
 # --- truncating ----------------------------------------------------------------------------------
 
 
