@@ -17,7 +17,7 @@ from tests.endurance.load import record_of
 
 APPEND_LIMIT_S: Final = 120.0
 RECORDS_MAX: Final = 30
-PAUSE_S: Final = 0.2
+PAUSE_S: Final = 0.25
 
 
 class Load:

@@ -29,7 +29,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-RECORDS_PER_TRIGGER: Final = 500
+RECORDS_PER_TRIGGER: Final = 1500
 POLL_S: Final = 0.2
 PAUSE_S: Final = 0.5
 """Between two starts of a query that fails at once."""
