@@ -36,6 +36,12 @@ SESSION_WINDOW: Final = 64
 NAME_BYTES_MAX: Final = 128
 """Bytes of the name of a hold, of a shard, or of who holds the writer's epoch."""
 
+HOLD_TTL_S_MIN: Final = 5
+"""Shortest time to live of a hold."""
+
+READER_HOLD_TTL_S_MAX: Final = 6 * 3600
+"""Longest time to live of a reader's hold."""
+
 TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 """Timestamps that one AllocateTimestamps may ask for."""
 

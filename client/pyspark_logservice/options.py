@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from logservice_wire.bounds import NAME_BYTES_MAX
+from logservice_wire.bounds import HOLD_TTL_S_MIN, NAME_BYTES_MAX, READER_HOLD_TTL_S_MAX
+from logservice_wire.reader_hold import PREFIX
 
 from pyspark_logservice.checks import (
     EARLIEST,
@@ -49,6 +50,11 @@ PARTITION_BYTES_DEFAULT: Final = 128 * 1024 * 1024
 RPC_TIMEOUT_DEFAULT_S: Final = 60.0
 """How long a task goes on trying when no replica serves; longer than a failover."""
 
+HOLD_DEFAULT_S: Final = 3600
+"""How long a hold outlives the last sign of its query: an hour to start it again."""
+
+_HOLD_NAME_MAX: Final = NAME_BYTES_MAX - len(PREFIX)
+
 KNOWN: Final = {
     "logservice.endpoints": "host:port of one or more stores, separated by commas",
     "logservice.rpc.timeout": "seconds a read is tried for",
@@ -72,6 +78,8 @@ KNOWN: Final = {
     "maxbytesperpartition": "about so many bytes per task",
     "maxbytesperread": "bytes asked for at a time",
     "failondataloss": "true: records that were truncated are an error",
+    "hold": "name of a hold that keeps what is not read yet",
+    "holdtime": "seconds that the hold lives for",
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
     "includevalue": "false: no column value",
     "archive": "folder or URI of the logs' archive: what it has is read from there",
@@ -162,6 +170,8 @@ class ReadOptions:
     trigger_bytes: int = 0
     """Of a micro-batch, 0 for no limit."""
     push_filters: bool = False
+    hold: str = ""
+    hold_s: int = HOLD_DEFAULT_S
 
 
 def parse_options(
@@ -212,6 +222,8 @@ def parse_options(
         trigger_records_max=positive(options, "maxrecordspertrigger", 0),
         trigger_bytes=positive(options, "maxbytespertrigger", 0),
         push_filters=_pushes(options),
+        hold=_hold(options),
+        hold_s=_hold_s(options),
         tls_ca=options.get("logservice.tls.ca", ""),
         tls_certificate=options.get("logservice.tls.cert", ""),
         tls_key=options.get("logservice.tls.key", ""),
@@ -276,6 +288,23 @@ def _is_name(text: str) -> bool:
         0 < len(text.encode()) <= NAME_BYTES_MAX
         and not text.lstrip("+-").replace(".", "").isdecimal()
     )
+
+
+def _hold(options: Mapping[str, str]) -> str:
+    """The name of the hold, without what all readers' names begin with."""
+    name = options.get("hold", "")
+    if "hold" in options and not 0 < len(name.encode()) <= _HOLD_NAME_MAX:
+        raise OptionError(f"option 'hold': a name of 1 to {_HOLD_NAME_MAX} bytes, not {name!r}")
+    return name
+
+
+def _hold_s(options: Mapping[str, str]) -> int:
+    if "holdtime" in options and "hold" not in options:
+        raise OptionError("option 'holdTime' is for a query with the option 'hold'")
+    found = positive(options, "holdtime", HOLD_DEFAULT_S, READER_HOLD_TTL_S_MAX)
+    if found < HOLD_TTL_S_MIN:
+        raise OptionError(f"option 'holdTime': at least {HOLD_TTL_S_MIN} seconds, not {found}")
+    return found
 
 
 def _pushes(options: Mapping[str, str]) -> bool:

@@ -17,6 +17,7 @@ from logservice_wire.errors import ShardRestoring
 
 from pyspark_logservice.archive import ArchivedRange, Chain
 from pyspark_logservice.checks import EARLIEST, LATEST
+from pyspark_logservice.holds import Holds
 from pyspark_logservice.logs import Logs, turned
 from pyspark_logservice.loss import DataLossError, check_loss
 from pyspark_logservice.options import ReadOptions, check_named
@@ -64,6 +65,10 @@ def plan(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[LsnRange]:
             start, end = narrow(options, logs, shard, start, end)
             start, end = wanted.lsns.cut(start, end)
             ranges.append(LsnRange(shard, start, end, lineage=found.lineage.id))
+        starts = {one.shard: one.start for one in ranges if one.records > 0}
+        for shard, oldest in Holds(options).keep(logs, starts).items():
+            [whole] = [one for one in ranges if one.shard == shard]
+            check_loss(options, shard, whole.start, oldest, whole.end)
         pieces = cut(options, logs, ranges)
     return pieces if wanted.lsns.only is None else list(_thinned(pieces, wanted.lsns))
 

@@ -71,6 +71,16 @@ HOLD_TTL_S_MAX: Final = 7 * 86_400
 """Longest time to live of a hold: a week. Every new leader counts anew, so a hold with a longer one
 might never end. What is needed for longer is a hold without one, and shows as such."""
 
+READER_HOLD_TTL_S_MAX: Final = 6 * 3600
+"""Longest time to live of a reader's hold, which has one always: a job that reads for longer renews
+it, or sets it further up."""
+
+READER_HOLDS_PER_OWNER_MAX: Final = 16
+"""Readers' holds of one identity in a shard: its queries over the log."""
+
+READER_HOLDS_MAX: Final = HOLDS_MAX // 2
+"""Readers' holds of a shard, so that there is room for those of backups, archives and mirrors."""
+
 NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
 
@@ -539,6 +549,9 @@ _HARD: Final = {
         *_HARD_1,
         HOLD_TTL_S_MIN,
         HOLD_TTL_S_MAX,
+        READER_HOLD_TTL_S_MAX,
+        READER_HOLDS_PER_OWNER_MAX,
+        READER_HOLDS_MAX,
         HAKEEPER_LEARNERS_MAX,
         HAKEEPER_LEARNER_LOST_TICKS,
         HAKEEPER_LEADS_MAX,

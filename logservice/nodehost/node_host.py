@@ -63,6 +63,7 @@ from logservice.nodehost.replica.log_reading import LogSlice, read_class, read_l
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.read_limits import ReadClass, ReadLimits
+from logservice.nodehost.replica.reader_holds import ReaderHolds
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.retention import Retention
@@ -136,6 +137,7 @@ class NodeHost:
         self.clocks = ClockWatch(
             identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
         )
+        self.reader_holds = ReaderHolds(self.hold_expiry)
         self.retention = Retention(clock, self.clocks, self.limits, self.cluster_version)
         self.replicas = ReplicaTable(
             self,
