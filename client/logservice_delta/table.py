@@ -40,7 +40,7 @@ from logservice_client.lineage import Lineage
 from logservice_wire.errors import InvalidArgument, LineageChanged
 
 SCHEMA: Final = pa.schema([pa.field("shard", pa.int64(), nullable=False), *LOG_SCHEMA])
-"""The columns that a table gets when it is made: those of the Spark source."""
+"""The columns that a table gets when it is made."""
 
 JOB_CHARS_MAX: Final = 128
 """The length of a job's name. It is in every commit, for as long as the table lives."""

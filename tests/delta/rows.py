@@ -35,6 +35,8 @@ def made_rows(first: int, last: int, shard: int = 1) -> pa.Table:
             "term": [1] * len(numbers),
             "timestamp": [0] * len(numbers),
             "value": [b"record %d" % one for one in numbers],
+            "key": [None] * len(numbers),
+            "headers": [None] * len(numbers),
         },
         schema=SCHEMA,
     )

@@ -129,6 +129,26 @@ async def test_gaps_have_no_rows(tmp_path: Path) -> None:
     assert values(tmp_path / "t") == {1: b"a", 2: b"b", 8: b"c"}
 
 
+def test_keys_headers_and_times_have_columns(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    log.append([b"plain"])
+    log.append_columns(
+        [b"x", b"y"],
+        keys=[b"k", None],
+        times_us=[20, 21],
+        headers=[{"a": b"1"}, {}],
+        codec="zstd",
+    )
+    said(run(cluster, tmp_path / "t", "--log", log.shard_id))
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by("lsn")
+    assert found["value"].to_pylist() == [b"plain", b"x", b"y"]
+    assert found["key"].to_pylist() == [None, b"k", None]
+    assert found["headers"].to_pylist() == [None, [("a", b"1")], []]
+    assert [one.timestamp() for one in found["timestamp"].to_pylist()[1:]] == [2e-5, 2.1e-5]
+
+
 async def test_it_commits_by_bytes_and_by_time(cluster: Cluster, tmp_path: Path) -> None:
     async with cluster.async_client() as client:
         shard = await client.hakeeper.create_shard()
