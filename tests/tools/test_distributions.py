@@ -78,7 +78,13 @@ def test_types_are_shipped_and_tests_are_not(root: Path, tmp_path: Path) -> None
     assert packages == (
         {"logservice"}
         if root == SERVER
-        else {"logservice_wire", "logservice_client", "pyspark_logservice"}
+        else {
+            "logservice_wire",
+            "logservice_client",
+            "logservice_delta",
+            "pyspark_logservice",
+            "logservice_delta",
+        }
     )
     assert {f"{package}/py.typed" for package in packages} <= set(names)
 
