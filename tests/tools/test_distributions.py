@@ -83,7 +83,6 @@ def test_types_are_shipped_and_tests_are_not(root: Path, tmp_path: Path) -> None
             "logservice_client",
             "logservice_delta",
             "pyspark_logservice",
-            "logservice_delta",
         }
     )
     assert {f"{package}/py.typed" for package in packages} <= set(names)
