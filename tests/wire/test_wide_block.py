@@ -277,7 +277,11 @@ LIES: dict[str, Callable[[], bytes]] = {
     ),
     "headers without end": lambda: wide(padded(*GOOD, numbers(0, 1, 2**31 - 1)), Flag.HEADERS),
     "headers over the limit": lambda: wide(
-        padded(*GOOD, numbers(0, 1, BLOCK_HEADERS_MAX + 1)) + bytes(5 * BLOCK_HEADERS_MAX),
+        padded(
+            *GOOD,
+            numbers(0, 1, BLOCK_HEADERS_MAX + 1),
+            *[bytes(4 * (BLOCK_HEADERS_MAX + 2))] * 2,
+        ),
         Flag.HEADERS,
     ),
     "a name that is not UTF-8": lambda: wide(
