@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 RECORDS_PER_TRIGGER: Final = 1500
+HOLD: Final = "story"
 POLL_S: Final = 0.2
 PAUSE_S: Final = 0.5
 """Between two starts of a query that fails at once."""
@@ -96,6 +97,7 @@ def main() -> None:
         .option("shards", arguments.shards)
         .option("maxRecordsPerTrigger", str(RECORDS_PER_TRIGGER))
         .option("minPartitions", "3")
+        .option("hold", HOLD)
         .load()
     )
     writer = frame.writeStream.foreachBatch(sink.take).option(

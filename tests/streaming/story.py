@@ -10,9 +10,9 @@ first record on. Again and again one of these is killed with SIGKILL:
                                    goes on from the checkpoint
 
 After each the query has to come further. At the end the writer stops, the query reads the rest, and
-then, for each log, the sink has the log's LSNs: each of them, each once, with its record, and
-everything that was acked is among them. A micro-batch that was done more than once had the same
-rows each time.
+then each log has the query's hold, and the sink has the log's LSNs: each of them, each once, with
+its record, and everything that was acked is among them. A micro-batch that was done more than once
+had the same rows each time.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ POLL_S: Final = 0.1
 BETWEEN_S: Final = (0.5, 4.0)
 DOWN_S: Final = (0.0, 0.5, 2.0)
 
+HOLD: Final = "reader:story"
 STORE: Final = "the store that leads"
 WORKERS_OF_TASKS: Final = "the workers of tasks"
 DRIVER: Final = "the driver"
@@ -216,7 +217,10 @@ class Story:
         )
         sunk = self._sunk(sorted(done))
         for name, shard in self._ids.items():
+            holds = {one.name: one.lsn for one in client.shard(shard).status().holds}
+            check(holds.keys() == {HOLD}, f"{name}: its holds are {holds}")
             truth = self._log(client, shard)
+            check(1 < holds[HOLD] <= max(truth) + 1, f"{name}: held from LSN {holds[HOLD]} on")
             acked = self._load.acked[shard]
             missing = [lsn for lsn, record in acked.items() if truth.get(lsn) != record]
             check(not missing, f"{name}: acked and not in the log: {missing[:5]}")
