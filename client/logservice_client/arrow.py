@@ -45,6 +45,14 @@ def block_of(column: pa.Array) -> bytes:
     Raises InvalidArgument for another type, for nulls and for no values, and TooLarge when they are
     more than a block may hold.
     """
+    offsets, values_bytes = columns_of(column)
+    return block_of_columns(offsets, values_bytes, time.time_ns() // 1000)
+
+
+def columns_of(column: pa.Array) -> tuple[memoryview, memoryview]:
+    """The two columns of the block of these values, as `block_of_columns` takes them. Raises as
+    `block_of` does, but for TooLarge.
+    """
     if column.null_count:
         raise InvalidArgument("a record is bytes, not null", field="column")
     if not len(column):
@@ -60,8 +68,7 @@ def block_of(column: pa.Array) -> bytes:
     low, high = offsets[0].as_py(), offsets[-1].as_py()
     bytes_of = memoryview(values_buffer or b"")[low:high]
     from_zero = pc.subtract(offsets, offsets[0])
-    shown = memoryview(from_zero.buffers()[1])[: 4 * len(from_zero)]
-    return block_of_columns(shown, bytes_of, time.time_ns() // 1000)
+    return memoryview(from_zero.buffers()[1])[: 4 * len(from_zero)], bytes_of
 
 
 def lsns(first_lsn: int, count: int) -> pa.Int64Array:

@@ -222,15 +222,17 @@ def _logs(options: Mapping[str, str]) -> tuple[tuple[int, ...] | None, tuple[str
             raise OptionError(f"option '{option}': logs are numbered from 1")
         if found:
             shards.add(found)
-        elif not _is_name(part):
+        elif not is_name(part):
             raise OptionError(f"option '{option}': {part!r} is neither an id nor the name of a log")
         else:
             names.append(part)
     return tuple(sorted(shards)), tuple(dict.fromkeys(names))
 
 
-def _is_name(text: str) -> bool:
-    """Not every such text is a name, but what is a mistaken number is none."""
+def is_name(text: str) -> bool:
+    """Whether it may be the name of a log. Not every such text is one, but what is a mistaken
+    number is none.
+    """
     return (
         0 < len(text.encode()) <= NAME_BYTES_MAX
         and not text.lstrip("+-").replace(".", "").isdecimal()

@@ -62,6 +62,7 @@ from logservice.rsm.commands import (
     Connect,
     EndRestore,
     ExpireHold,
+    OpenNamedSession,
     OpenSession,
     ReleaseHold,
     ReleaseWriter,
@@ -154,7 +155,7 @@ class LogRsm:
             writer_epoch=state.writer_epoch,
             holds=tuple(HoldStatus(name, *hold) for name, hold in sorted(state.holds.items())),
             next_timestamp=state.next_timestamp,
-            session_count=len(state.sessions),
+            session_count=len(state.sessions) + len(state.named),
             rejected_range_count=len(state.rejected),
             closed_index=state.closed_index,
             closed_lsn=state.closed_lsn,
@@ -229,10 +230,10 @@ class LogRsm:
             return self._apply_restored(block, lsn, entry)
         session = None
         if block.session:
-            session = state.sessions.get(block.session)
+            session = state.session(block.session)
             if session is None or not session.is_of(block.claim):
                 return SESSION_EXPIRED
-            session.last_used = entry.index
+            session.touch(entry.index, state.append_time_us)
             step = block.sequence - session.last_sequence
             if step <= 0:
                 return session.repetition(block.sequence, block.block)
@@ -299,6 +300,18 @@ class LogRsm:
                 if not state.sessions.open(entry.index, owner_digest(author.identity), nonce):
                     return _NO_ROOM
                 return Applied(value=entry.index)
+            case OpenNamedSession(author, epoch, ttl_s, stamp_us, content, name):
+                return state.named.open(
+                    entry.index,
+                    owner_digest(author.identity),
+                    name,
+                    epoch,
+                    content,
+                    stamp_us,
+                    ttl_s,
+                    state.append_time_us,
+                    state.closed() if state.closed_index else None,
+                )
             case Truncate():
                 return self._truncate(command)
             case SetHold(author, override, lsn, name):
