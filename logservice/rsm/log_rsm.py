@@ -294,24 +294,8 @@ class LogRsm:
         ):
             return state.restoring.refusal(state.next_lsn)
         match command:
-            case OpenSession() if state.closed_index:
-                return state.closed()
-            case OpenSession(author, nonce):
-                if not state.sessions.open(entry.index, owner_digest(author.identity), nonce):
-                    return _NO_ROOM
-                return Applied(value=entry.index)
-            case OpenNamedSession(author, epoch, ttl_s, stamp_us, content, name):
-                return state.named.open(
-                    entry.index,
-                    owner_digest(author.identity),
-                    name,
-                    epoch,
-                    content,
-                    stamp_us,
-                    ttl_s,
-                    state.append_time_us,
-                    state.closed() if state.closed_index else None,
-                )
+            case OpenSession() | OpenNamedSession():
+                return self._open_session(command, entry)
             case Truncate():
                 return self._truncate(command)
             case SetHold(author, override, lsn, name):
@@ -367,6 +351,28 @@ class LogRsm:
                 return self._end_restore(command)
             case TruncateMirror():
                 return self._truncate_mirror(command)
+
+    def _open_session(self, command: OpenSession | OpenNamedSession, entry: Entry) -> Outcome:
+        state = self.state
+        owner = owner_digest(command.author.identity)
+        closed = state.closed() if state.closed_index else None
+        if isinstance(command, OpenNamedSession):
+            return state.named.open(
+                entry.index,
+                owner,
+                command.name,
+                command.epoch,
+                command.content,
+                command.stamp_us,
+                command.ttl_s,
+                state.append_time_us,
+                closed,
+            )
+        if closed is not None:
+            return closed
+        if not state.sessions.open(entry.index, owner, command.nonce):
+            return _NO_ROOM
+        return Applied(value=entry.index)
 
     def _begin_restore(self, command: BeginRestore) -> Outcome:
         """A repetition is known by the lineage, which the restorer draws at random."""
