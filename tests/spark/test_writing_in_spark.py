@@ -1,4 +1,4 @@
-"""Writing inside a real Spark to real stores: INV-SPARK-WRITE through what ends tasks and drivers."""
+"""Writing inside a real Spark to real stores: INV-SPARK-WRITE whatever ends tasks and drivers."""
 
 from __future__ import annotations
 
@@ -149,6 +149,8 @@ def test_two_attempts_at_the_same_time(
         try:
             wait_until(marker.exists, 120)
             seen.append(numbers(stores, log))
+            # As a side effect Spark knows of the session on this thread, too.
+            spark.createDataFrame([], "nothing int")
             writer(stores, rows, log, logservice__writeId="w").save()
             seen.append(numbers(stores, log))
         finally:

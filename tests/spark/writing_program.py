@@ -1,7 +1,8 @@
 """A driver that can be killed: a query from text files to a log, until it is through with them.
 
 ``python -m tests.spark.writing_program ENDPOINTS INPUT CHECKPOINT HOW APPENDS MARKER``; the last
-three are those of `Fault`. A task has three attempts. Every file is a partition, every two files are a micro-batch.
+three are those of `Fault`. A task has three attempts. Every file is a partition, every two files
+are a micro-batch.
 """
 
 from __future__ import annotations

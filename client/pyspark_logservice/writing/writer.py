@@ -23,7 +23,8 @@ read, as soon as each of its blocks is acknowledged; there is no moment at which
 appears as a whole. Commit comes later and changes nothing; abort takes nothing back, and what was
 appended counts as a part of the attempt that comes next.
 
-INV-SPARK-WRITE is W1 to W4.
+INV-SPARK-WRITE: whatever is run again, twice or late, a piece of work is in the logs once, and
+never of two attempts that differ (W1 to W4).
 """
 
 from __future__ import annotations
