@@ -12,6 +12,7 @@ INV-NAMED-SESSION: block k of an epoch is only ever sent under the sequence of k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -37,11 +38,13 @@ class NamedSession:
         caller: Caller,
         history: KnownLineage,
         request: log_pb2.OpenSessionRequest,
+        writer_epoch: Callable[[], int],
     ) -> None:
-        """Nothing is asked yet. `request`: what to open."""
+        """Nothing is asked yet. `request`: what to open. `writer_epoch`: of the handle."""
         self._caller = caller
         self._history = history
         self._request = request
+        self._writer_epoch = writer_epoch
         self._session_id = 0
         self._nonce = b""
         self.appended = 0
@@ -74,6 +77,7 @@ class NamedSession:
         request = log_pb2.AppendRequest(
             shard_id=self._request.shard_id,
             block=block,
+            writer_epoch=self._writer_epoch(),
             session_id=self._session_id,
             session_nonce=self._nonce,
             sequence=self._request.epoch << _EPOCH_BITS | (self.appended + 1),

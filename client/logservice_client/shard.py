@@ -188,7 +188,7 @@ class Shard(ShardCalls):
             ttl_s=ttl_s,
         )
         self._history.check()
-        session = NamedSession(self._caller, self._history, request)
+        session = NamedSession(self._caller, self._history, request, lambda: self.writer_epoch)
         await session.open(timeout)
         return session
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from logservice_client import LogClient
 from logservice_client.named_session import NamedSession
 from logservice_wire.block import encode_block
-from logservice_wire.errors import NotReady, SequenceReused, SessionExpired, UnknownOutcome
+from logservice_wire.errors import Fenced, NotReady, SequenceReused, SessionExpired, UnknownOutcome
 
 from tests.client.fake_server import FakeCluster, Fault
 
@@ -93,6 +93,18 @@ async def test_a_log_that_was_continued_by_force_is_no_new_start(cluster: FakeCl
         for epoch in (3, 4):
             with pytest.raises(SessionExpired):
                 await session(client, epoch)
+    assert records(cluster) == wanted(1)
+
+
+async def test_blocks_carry_the_writer_epoch_of_their_handle(cluster: FakeCluster) -> None:
+    async with LogClient(cluster.endpoints) as client:
+        log = client.shard(1)
+        mine = await session(client)
+        await log.acquire_writer("me")
+        await finish(mine, 1)
+        log.writer_epoch = 0
+        with pytest.raises(Fenced):
+            await mine.append(block(2))
     assert records(cluster) == wanted(1)
 
 
