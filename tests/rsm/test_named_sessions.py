@@ -97,7 +97,10 @@ def test_a_later_epoch_ends_the_earlier_ones(log: ShardDriver) -> None:
     assert answer(log.command(opened(7, OTHER, stamp_us=88))) == (1, 0, 88)
     for late in (append(log, 3), append(log, 2), append(log, 1), log.command(opened())):
         assert refused(late)[0] == "SESSION_EXPIRED"
+    assert refused(log.command(opened(7, CONTENT))) == ("SEQUENCE_REUSED", {"lsn": "0"})
     assert refused(append(log, 2, 7))[0] == "SEQUENCE_GAP"
+    assert refused(append(log, 0, 7))[0] == "SESSION_EXPIRED"
+    decode_state(encode_state(log.rsm.state))
     assert append(log, 1, 7, data=b"x") == landed(7)
     assert refused(append(log, 1, 8))[0] == "SEQUENCE_GAP", "nobody has opened that one"
 
@@ -175,7 +178,7 @@ def test_named_sessions_give_way_to_nothing(
 def test_a_time_to_live_lets_go_only_when_room_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_PER_OWNER_MAX", 2)
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_PER_OWNER_MAX", 3)
     table = NamedSessions()
     index = 0
 
@@ -187,11 +190,12 @@ def test_a_time_to_live_lets_go_only_when_room_is_needed(
 
     assert answer(put("kept", 10)) == (1, 0, 5)
     assert answer(put("short", 10, ttl_s=60)) == (2, 0, 5)
-    assert answer(put("short", 5000, epoch=2)) == (2, 0, 5), "it was not needed"
+    assert answer(put("another", 5000)) == (3, 0, 5)
+    assert answer(put("short", 5000)) == (2, 0, 5), "its room was not needed"
     assert refused(put("third", 5060))[0] == "TOO_LARGE", "used 60 s ago, not more"
-    assert answer(put("third", 5061)) == (5, 0, 5)
-    assert len(table) == 2
-    assert refused(put("fourth", 99_999))[0] == "TOO_LARGE", "neither has a time to live"
+    assert answer(put("third", 5061)) == (6, 0, 5)
+    assert len(table) == 3
+    assert refused(put("fourth", 99_999))[0] == "TOO_LARGE", "none has a time to live"
     assert answer(put("kept", 99_999, epoch=1)) == (1, 0, 5)
 
 
