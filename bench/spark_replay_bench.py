@@ -59,11 +59,11 @@ def fill(endpoints: str, shard: int, records: int, size: int, block_records: int
             handle.append_block(block)
 
 
-def session(cores: int) -> SparkSession:
-    """A local Spark without its web page."""
+def session(cores: int, client: Path = ROOT / "client") -> SparkSession:
+    """A local Spark without its web page, with the source that lies in `client`."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "client"), str(ROOT)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(client), str(ROOT)])
     return (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("replay bench")

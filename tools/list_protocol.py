@@ -88,6 +88,8 @@ def _roles(rpc: Rpc[Any, Any]) -> str:
         if rpc.roles == frozenset(Role)
         else " or ".join(f"`{role}`" for role in sorted(rpc.roles))
     )
+    if rpc.readers:
+        roles += "; of a hold named `reader:...` also hold"
     if rpc.each_as is not None:
         roles += f"; over each shard of `{rpc.each}` what `{rpc.each_as.name}` needs"
     return roles + ("; `admin` to override" if rpc.override else "")

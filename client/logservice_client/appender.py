@@ -358,7 +358,9 @@ class Appender:
             self._lose_session(error)
         elif error.reason in _FOR_EVERYBODY:
             self._give_up_all(error)
-        elif error.reason in REPEATABLE or error.outcome is Outcome.UNKNOWN:
+        elif (error.reason in REPEATABLE or error.outcome is Outcome.UNKNOWN) and not error.number(
+            "needed"
+        ):
             self._delayed(error)
         elif refused is not None:
             self._refuse(refused, error)

@@ -248,6 +248,8 @@ class SyncShard(_Face[Shard]):
 
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
+    append_columns = _waiting(Shard.append_columns)
+    append_arrow = _waiting(Shard.append_arrow)
     read = _waiting(Shard.read)
     lsn_at_time = _waiting(Shard.lsn_at_time)
     digest = _waiting(Shard.digest)
@@ -403,6 +405,7 @@ class SyncHeldLog(_Face[HeldLog]):
     """See `HeldLog`. Get it from `SyncShard.hold`."""
 
     move = _waiting(HeldLog.move)
+    leave = _waiting(HeldLog.leave)
 
     @property
     def lsn(self) -> int:

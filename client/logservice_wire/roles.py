@@ -11,4 +11,6 @@ class Role(enum.StrEnum):
     APPEND = "append"
     READ = "read"
     TRUNCATE = "truncate"
+    HOLD = "hold"
+    """To set holds for readers (`reader_hold`); from cluster version 2 on."""
     ADMIN = "admin"

@@ -10,7 +10,8 @@ lists what else a new RPC needs.
 Why a row asks for the role it asks for:
 
 - probing, status and routing of a shard: any role over it, because every role needs them;
-- a hold keeps records from being truncated, and so decides about the log's space: TRUNCATE;
+- a hold keeps records from being truncated, and so decides about the log's space: TRUNCATE; a
+  reader's hold (`reader_hold`) is bounded, so HOLD will do (`Rpc.of_reader`);
 - timestamps and the writer's epoch belong to whoever appends: APPEND;
 - writers and holds belong to an identity; whoever asks to override that needs ADMIN over the shard
   instead, and is audited as administration (`Rpc.overriding`);
@@ -48,8 +49,9 @@ class Rpc(Generic[RequestT, ResponseT]):
     that names a shard in each item, at most `each_max`; over each of them the caller needs what
     `each_as` needs. admin: every call is
     audited, whatever is decided. override: a request can ask for more; then `overriding` is its
-    row. mutates: a lost answer leaves the outcome unknown. idempotent: after an unknown outcome the
-    same request may be sent again.
+    row. readers: a request may be about a reader's hold; then `of_reader` is its row. mutates: a
+    lost answer leaves the outcome unknown. idempotent: after an unknown outcome the same request
+    may be sent again.
     """
 
     path: str
@@ -64,6 +66,7 @@ class Rpc(Generic[RequestT, ResponseT]):
     each_max: int = 0
     admin: bool = False
     override: bool = False
+    readers: bool = False
     mutates: bool = False
     idempotent: bool = True
 
@@ -87,6 +90,10 @@ class Rpc(Generic[RequestT, ResponseT]):
     def overriding(self) -> Rpc[RequestT, ResponseT]:
         """The row of a request that acts on what belongs to another identity."""
         return replace(self, roles=_ONLY_ADMIN, cluster_too=False, admin=True, override=False)
+
+    def of_reader(self) -> Rpc[RequestT, ResponseT]:
+        """The row of a request about a reader's hold."""
+        return replace(self, roles=self.roles | {Role.HOLD})
 
 
 serialize: Final[Callable[[Any], bytes]] = operator.methodcaller("SerializeToString")
@@ -170,6 +177,7 @@ SET_HOLD: Final = Rpc(
     log_pb2.SetHoldRequest,
     log_pb2.SetHoldResponse,
     _TRUNCATE,
+    readers=True,
     override=True,
     mutates=True,
 )
@@ -178,6 +186,7 @@ RENEW_HOLD: Final = Rpc(
     log_pb2.RenewHoldRequest,
     log_pb2.RenewHoldResponse,
     _TRUNCATE,
+    readers=True,
     mutates=True,
 )
 RELEASE_HOLD: Final = Rpc(
@@ -185,6 +194,7 @@ RELEASE_HOLD: Final = Rpc(
     log_pb2.ReleaseHoldRequest,
     log_pb2.ReleaseHoldResponse,
     _TRUNCATE,
+    readers=True,
     override=True,
     mutates=True,
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ from pyspark_logservice.plan import LsnRange
 ATTEMPT_TIMEOUT_S: Final = 10.0
 """Deadline of one answer: a few megabytes, even from a busy store."""
 
+SINGLE_BYTES: Final = 64 * 1024
+"""Bytes asked for at a time where single LSNs are wanted: what lies between them is not."""
+
 BACKOFF_MAX_S: Final = 0.5
 """Pause between attempts once every replica has failed."""
 
@@ -49,31 +53,45 @@ class RangeFetcher:
         self._piece = piece
         others = (address.strip() for address in options.endpoints.split(","))
         self._addresses = list(dict.fromkeys((*piece.addresses, *others)))
+        most = SINGLE_BYTES if piece.only else options.bytes_per_read
+        self._bytes_per_read = min(most, options.bytes_per_read)
         self._failures = 0
         self._pause_s = BACKOFF_FIRST_S
 
     def answers(self) -> Iterator[tuple[int, log_pb2.ReadResponse]]:
-        """Pairs of the LSN asked for and the answer, in order, until the range is covered."""
+        """Pairs of the LSN asked for and the answer, in order, until the range is covered. Raises
+        Truncated if there is an archive, DataLossError if there is none.
+        """
         lsn = self._piece.start
         pending = self._ask(lsn)
         while True:
             try:
                 response = self._answer(pending, lsn)
             except Truncated as error:
+                if self._options.archive:
+                    raise  # the archive has it by now, or nobody
                 first_lsn, end = error.number("first_lsn"), self._piece.end
                 check_loss(self._options, self._piece.shard, lsn, first_lsn, end)
-                lsn = min(first_lsn, end)
+                lsn = self._wanted_from(min(first_lsn, end))
                 if lsn >= self._piece.end:
                     return
                 pending = self._ask(lsn)
                 continue
-            asked, lsn = lsn, response.next_lsn
+            asked, lsn = lsn, self._wanted_from(response.next_lsn)
             if lsn < self._piece.end:
                 pending = self._ask(lsn)
                 yield asked, response
             else:
                 yield asked, response
                 return
+
+    def _wanted_from(self, lsn: int) -> int:
+        """The next LSN to ask for; the piece's end, or what lies behind it, when there is none."""
+        only = self._piece.only
+        if not only:
+            return lsn
+        at = bisect_left(only, lsn)
+        return only[at] if at < len(only) else self._piece.end
 
     def _ask(self, lsn: int) -> Any:
         address = self._addresses[self._failures % len(self._addresses)]
@@ -83,7 +101,8 @@ class RangeFetcher:
         request = log_pb2.ReadRequest(
             shard_id=self._piece.shard,
             lsn=lsn,
-            max_bytes=self._options.bytes_per_read,
+            max_bytes=self._bytes_per_read,
+            no_values="value" not in self._options.columns,
             lineage=self._piece.lineage,
         )
         return call.future(request, timeout=ATTEMPT_TIMEOUT_S)

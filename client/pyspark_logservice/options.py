@@ -5,16 +5,21 @@ start and exclude their end, -2 is the earliest LSN and -1 the one behind the la
 lower case whatever the user wrote, so they are looked up in lower case; an unknown one is refused,
 because a misspelt limit that is silently ignored is worse than an error. For the same reason a
 query refuses what only the other kind knows: a stream has no end, and a batch no trigger.
+
+Where the stores are and how TLS is spoken may stand in the environment of the driver, as for
+`logctl`; an option comes first. Tasks get what the driver found.
 """
 
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from logservice_wire.bounds import NAME_BYTES_MAX
+from logservice_wire.bounds import HOLD_TTL_S_MIN, NAME_BYTES_MAX, READER_HOLD_TTL_S_MAX
+from logservice_wire.reader_hold import PREFIX
 
 from pyspark_logservice.checks import (
     EARLIEST,
@@ -45,6 +50,11 @@ PARTITION_BYTES_DEFAULT: Final = 128 * 1024 * 1024
 RPC_TIMEOUT_DEFAULT_S: Final = 60.0
 """How long a task goes on trying when no replica serves; longer than a failover."""
 
+HOLD_DEFAULT_S: Final = 3600
+"""How long a hold outlives the last sign of its query: an hour to start it again."""
+
+_HOLD_NAME_MAX: Final = NAME_BYTES_MAX - len(PREFIX)
+
 KNOWN: Final = {
     "logservice.endpoints": "host:port of one or more stores, separated by commas",
     "logservice.rpc.timeout": "seconds a read is tried for",
@@ -68,13 +78,33 @@ KNOWN: Final = {
     "maxbytesperpartition": "about so many bytes per task",
     "maxbytesperread": "bytes asked for at a time",
     "failondataloss": "true: records that were truncated are an error",
+    "hold": "name of a hold that keeps what is not read yet",
+    "holdtime": "seconds that the hold lives for",
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
     "includevalue": "false: no column value",
+    "archive": "folder or URI of the logs' archive: what it has is read from there",
+    "pushfilters": "batch only, once: conditions on shard, lsn and timestamp decide what is read",
     "columns": "columns to read, separated by commas",
 }
 
+_ENVIRONMENT: Final = {
+    "logservice.endpoints": "LOGSERVICE_ENDPOINTS",
+    "logservice.tls.ca": "LOGSERVICE_TLS_CA",
+    "logservice.tls.cert": "LOGSERVICE_TLS_CERT",
+    "logservice.tls.key": "LOGSERVICE_TLS_KEY",
+    "logservice.tls.servername": "LOGSERVICE_TLS_SERVER_NAME",
+}
+"""Options and the variables that stand for them."""
+
 COLUMNS: Final = ("shard", "lsn", "term", "timestamp", "value")
 GAP_COLUMN: Final = "gap"
+
+
+_NO_TABLE: Final = (
+    "no options came. A permanent table cannot be of this source: Spark keeps the options of "
+    "CREATE TABLE and does not hand them to a Python source when the table is read. Make a view, "
+    "CREATE TEMPORARY VIEW name USING logservice OPTIONS (...), or use spark.read"
+)
 
 
 class Use(enum.Enum):
@@ -92,6 +122,7 @@ _ONLY: Final = {
     "endingoffsets": (Use.BATCH, "a stream has no end"),
     "maxrecordspertrigger": (Use.STREAM, "a batch query has no triggers"),
     "maxbytespertrigger": (Use.STREAM, "a batch query has no triggers"),
+    "pushfilters": (Use.BATCH, "Spark gives a stream no conditions"),
 }
 
 
@@ -133,25 +164,37 @@ class ReadOptions:
     names: tuple[str, ...] = ()
     """Logs that are given by name, beside `shards`; with * it is a pattern."""
     columns: tuple[str, ...] = COLUMNS
+    archive: str = ""
+    """Absolute path or URI, "" for none."""
     trigger_records_max: int = 0
     trigger_bytes: int = 0
     """Of a micro-batch, 0 for no limit."""
+    push_filters: bool = False
+    hold: str = ""
+    hold_s: int = HOLD_DEFAULT_S
 
 
-def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
+def parse_options(
+    given: Mapping[str, str],
+    use: Use = Use.BATCH,
+    environment: Mapping[str, str] = os.environ,
+) -> ReadOptions:
     """Check everything; raises OptionError."""
     options = {name.lower(): value for name, value in given.items()}
+    if not options or "provider" in options:
+        raise OptionError(_NO_TABLE)
+    add_environment(options, environment)
     unknown = sorted(options.keys() - KNOWN.keys())
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; there are: {', '.join(KNOWN)}")
     for name, (only, why) in _ONLY.items():
         if name in options and use not in (only, Use.ANY):
             raise OptionError(f"option '{name}': {why}")
-    if not options.get("logservice.endpoints", "").strip():
-        raise OptionError("option 'logservice.endpoints' is required: host:port,host:port")
+    check_endpoints(options)
     shards, names = _logs(options)
     starting_words = [EARLIEST] if use == Use.BATCH else [EARLIEST, LATEST]
     include_gaps = boolean(options, "includegaps", default=False)
+    archive = options.get("archive", "")
     read = ReadOptions(
         endpoints=options["logservice.endpoints"],
         shards=shards,
@@ -169,14 +212,18 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions
         rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
         fail_on_data_loss=boolean(options, "failondataloss", default=True),
         include_gaps=include_gaps,
-        columns=_columns(options, include_gaps=include_gaps),
+        columns=_columns(options, include_gaps=include_gaps, archive=bool(archive)),
         trigger_records_max=positive(options, "maxrecordspertrigger", 0),
         trigger_bytes=positive(options, "maxbytespertrigger", 0),
+        push_filters=_pushes(options),
+        hold=_hold(options),
+        hold_s=_hold_s(options),
         tls_ca=options.get("logservice.tls.ca", ""),
         tls_certificate=options.get("logservice.tls.cert", ""),
         tls_key=options.get("logservice.tls.key", ""),
         tls_server_name=options.get("logservice.tls.servername", ""),
         zone=options.get("logservice.zone", ""),
+        archive=archive,
         starting_time_us=_time_us(options, "starting"),
         ending_time_us=_time_us(options, "ending"),
     )
@@ -184,6 +231,22 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions
     if shards is not None and not names:
         check_named(read, shards)
     return read
+
+
+def add_environment(options: dict[str, str], environment: Mapping[str, str]) -> None:
+    """Put what only the environment says beside the options."""
+    for name, variable in _ENVIRONMENT.items():
+        if environment.get(variable):
+            options.setdefault(name, environment[variable])
+
+
+def check_endpoints(options: Mapping[str, str]) -> None:
+    """Raise OptionError when nothing says where the stores are."""
+    if not options.get("logservice.endpoints", "").strip():
+        raise OptionError(
+            "option 'logservice.endpoints', or LOGSERVICE_ENDPOINTS in the environment, is "
+            "required: host:port,host:port"
+        )
 
 
 def check_named(read: ReadOptions, shards: Iterable[int]) -> None:
@@ -239,8 +302,43 @@ def is_name(text: str) -> bool:
     )
 
 
-def _columns(options: Mapping[str, str], *, include_gaps: bool) -> tuple[str, ...]:
-    every = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+def _hold(options: Mapping[str, str]) -> str:
+    """The name of the hold, without what all readers' names begin with."""
+    name = options.get("hold", "")
+    if "hold" in options and not 0 < len(name.encode()) <= _HOLD_NAME_MAX:
+        raise OptionError(f"option 'hold': a name of 1 to {_HOLD_NAME_MAX} bytes, not {name!r}")
+    return name
+
+
+def _hold_s(options: Mapping[str, str]) -> int:
+    if "holdtime" in options and "hold" not in options:
+        raise OptionError("option 'holdTime' is for a query with the option 'hold'")
+    found = positive(options, "holdtime", HOLD_DEFAULT_S, READER_HOLD_TTL_S_MAX)
+    if found < HOLD_TTL_S_MIN:
+        raise OptionError(f"option 'holdTime': at least {HOLD_TTL_S_MIN} seconds, not {found}")
+    return found
+
+
+def _pushes(options: Mapping[str, str]) -> bool:
+    """Spark (4.3) keeps what a query's conditions left with the frame, and not with the query: the
+    next query of the frame, and another part of the same one, may read no more than that. So
+    whoever wants conditions pushed says that a frame is used once.
+    """
+    text = options.get("pushfilters", "false").strip().lower()
+    if text not in ("false", "once"):
+        raise OptionError(
+            f"option 'pushFilters': {text!r} is neither false nor once. Spark reads for every "
+            "query of a frame what the conditions of another one left, so there is no 'true': "
+            "'once' says that each frame is used in one query, and once in it"
+        )
+    return text == "once"
+
+
+def _columns(options: Mapping[str, str], *, include_gaps: bool, archive: bool) -> tuple[str, ...]:
+    every: tuple[str, ...] = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+    if archive:
+        # An archive does not keep it, and what is read twice must not differ by where it was then.
+        every = tuple(name for name in every if name != "term")
     text = options.get("columns")
     if text is None:
         with_value = boolean(options, "includevalue", default=True)

@@ -5,12 +5,15 @@
 
 ``--from`` is where recovery starts: the checkpoint LSN of the database. The range includes it and
 excludes ``--to``. The job prints one line of JSON with what was read, once that is safely written.
+Endpoints and TLS files may stand in the environment instead, as for `logctl`
+(`LOGSERVICE_ENDPOINTS`, `LOGSERVICE_TLS_*`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -93,7 +96,7 @@ _MORE: Final = {
 def source_options(options: argparse.Namespace) -> dict[str, str]:
     """The options of the source that the command line gives beside the range."""
     given = {_MORE[name]: getattr(options, name) for name in _MORE}
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def check_arguments(options: argparse.Namespace) -> None:
@@ -113,18 +116,22 @@ def check_arguments(options: argparse.Namespace) -> None:
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="logservice-replay", description=__doc__)
-    parser.add_argument("--endpoints", required=True, help="host:port,host:port of the stores")
+    parser.add_argument(
+        "--endpoints",
+        default=os.environ.get("LOGSERVICE_ENDPOINTS", ""),
+        help="host:port,host:port of the stores (LOGSERVICE_ENDPOINTS)",
+    )
     parser.add_argument("--shard", required=True, type=int)
     parser.add_argument("--from", dest="start", default="earliest", metavar="LSN")
     parser.add_argument("--to", dest="end", default="latest", metavar="LSN", help="exclusive")
     parser.add_argument("--out", required=True, help="where the Parquet files go")
     parser.add_argument("--partitions", type=int, default=0, help="at least so many tasks")
     parser.add_argument("--overwrite", action="store_true")
-    parser.add_argument("--zone", default="", help="zone of the stores to read from first")
-    parser.add_argument("--tls-ca", default="", metavar="FILE", help="PEM, on every machine")
-    parser.add_argument("--tls-cert", default="", metavar="FILE")
-    parser.add_argument("--tls-key", default="", metavar="FILE")
-    parser.add_argument("--tls-server-name", default="", metavar="NAME")
+    parser.add_argument("--zone", help="zone of the stores to read from first")
+    parser.add_argument("--tls-ca", metavar="FILE", help="PEM, on every machine")
+    parser.add_argument("--tls-cert", metavar="FILE")
+    parser.add_argument("--tls-key", metavar="FILE")
+    parser.add_argument("--tls-server-name", metavar="NAME")
     options = parser.parse_args(arguments)
     if options.partitions < 0:
         parser.error("--partitions: a number from 0")

@@ -6,7 +6,7 @@ and connections are made where they are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import (
@@ -30,6 +31,7 @@ from pyspark_logservice.checks import OptionError
 from pyspark_logservice.options import ReadOptions, Use, parse_options
 from pyspark_logservice.plan import plan
 from pyspark_logservice.rows import rows
+from pyspark_logservice.wanted import EVERYTHING
 from pyspark_logservice.writing.options import parse_write_options
 
 if TYPE_CHECKING:
@@ -65,7 +67,9 @@ class LogServiceDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for a batch query."""
-        return LogReader(self._checked(schema, Use.BATCH))
+        options = self._checked(schema, Use.BATCH)
+        # Spark refuses every read of a reader that takes conditions when that is not switched on.
+        return PushedReader(options) if options.push_filters else LogReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a streaming query."""
@@ -111,11 +115,27 @@ class LogReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         """No I/O: this runs in several processes."""
         self._options = options
+        self._wanted = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask where the logs stand and cut what is to be read."""
-        return [InputPartition(piece) for piece in plan(self._options)]
+        return [InputPartition(piece) for piece in plan(self._options, self._wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, as Arrow batches."""
-        return rows(self._options, partition.value)
+        return rows(self._options, partition.value, self._wanted)
+
+
+class PushedReader(LogReader):
+    """Takes the conditions of a query on what it knows of a row before its value."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take conditions; those that are returned are for Spark."""
+        left = []
+        for condition in filters:
+            met = self._wanted.met(condition)
+            if met is None:
+                left.append(condition)
+            else:
+                self._wanted = met
+        return left

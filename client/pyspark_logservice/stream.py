@@ -46,6 +46,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_logservice.holds import Holds
 from pyspark_logservice.limits import Backlog, within_bytes, within_records
 from pyspark_logservice.logs import Logs, Standing
 from pyspark_logservice.loss import DataLossError, another_history, check_loss, warn_loss
@@ -53,7 +54,7 @@ from pyspark_logservice.offsets import StreamOffset
 from pyspark_logservice.options import ReadOptions, check_named
 from pyspark_logservice.plan import LsnRange, cut, narrow, resolve
 from pyspark_logservice.rows import rows
-from pyspark_logservice.sizes import reach, sampler
+from pyspark_logservice.sizes import reach
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +73,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """No I/O: this runs in several processes."""
         self._options = options
         self._connected: Logs | None = None
+        self._holds = Holds(options)
         self._named: tuple[int, ...] | None = None
         self._meant: tuple[int, ...] = ()
         self._look_at_s = 0.0
@@ -91,8 +93,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for shard, found in standings.items():
             newest = found.next_lsn - 1
             start, _ = resolve(options, shard, found.first_lsn, newest)
-            start, _ = narrow(options, logs.client.shard(shard), start, found.next_lsn)
+            start, _ = narrow(options, logs, shard, start, found.next_lsn)
             lsns[shard], lineages[shard] = start, found.lineage
+        self._holds.keep(logs, lsns)
         return StreamOffset(lsns, lineages).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -113,6 +116,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._is_meant(shard, begun.lsns[shard]):
                 backlogs[shard] = self._backlog(begun, shard, standings)
                 lineages[shard] = begun.lineage_of(shard)
+        # What lies below these is in micro-batches that are done. What is gone above them is a loss
+        # that was told above, or that the next question tells.
+        self._holds.keep(self._logs(), {shard: begun.lsns[shard] for shard in backlogs})
         lsns = {shard: one.start for shard, one in backlogs.items()}
         lsns.update(self._ends(backlogs, limit))
         for shard, found in standings.items():
@@ -269,11 +275,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return everything
 
     def _within_bytes(self, backlogs: Mapping[int, Backlog], size: int) -> dict[int, int]:
-        logs, options = self._logs(), self._options
+        logs = self._logs()
         shards = sorted(backlogs)
         found = logs.each(
             lambda shard: reach(
-                sampler(logs.client.shard(shard), options.rpc_timeout_s),
+                logs.sample(shard),
                 backlogs[shard].start,
                 backlogs[shard].end,
                 size,

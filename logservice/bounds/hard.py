@@ -20,6 +20,16 @@ BLOCK_RECORDS_MAX: Final = 1_000_000
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of a block with its header. Client, leader and followers hold a block whole in memory."""
 
+BLOCK_PLAIN_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a block's columns once a reader opens it: the memory that it needs, whoever wrote it."""
+
+BLOCK_RATIO_MAX: Final = 255
+"""Times that the columns may be larger than the body: what lz4 reaches. Beyond it a few bytes could
+claim a million LSNs, each a row of an archive."""
+
+BLOCK_HEADERS_MAX: Final = 1_000_000
+"""Headers of all records of a block together: as many as records. Stores never count them."""
+
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 """Bytes of one record: what fits a block of one record."""
 
@@ -75,6 +85,16 @@ and a change of the leader cost nobody a hold; and a renewal is an entry of the 
 HOLD_TTL_S_MAX: Final = 7 * 86_400
 """Longest time to live of a hold: a week. Every new leader counts anew, so a hold with a longer one
 might never end. What is needed for longer is a hold without one, and shows as such."""
+
+READER_HOLD_TTL_S_MAX: Final = 6 * 3600
+"""Longest time to live of a reader's hold, which has one always: a job that reads for longer renews
+it, or sets it further up."""
+
+READER_HOLDS_PER_OWNER_MAX: Final = 16
+"""Readers' holds of one identity in a shard: its queries over the log."""
+
+READER_HOLDS_MAX: Final = HOLDS_MAX // 2
+"""Readers' holds of a shard, so that there is room for those of backups, archives and mirrors."""
 
 NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
@@ -548,6 +568,9 @@ _HARD: Final = {
         NAMED_SESSIONS_PER_OWNER_MAX,
         SESSION_EPOCH_BITS,
         SESSION_EPOCH_MAX,
+        READER_HOLD_TTL_S_MAX,
+        READER_HOLDS_PER_OWNER_MAX,
+        READER_HOLDS_MAX,
         HAKEEPER_LEARNERS_MAX,
         HAKEEPER_LEARNER_LOST_TICKS,
         HAKEEPER_LEADS_MAX,
@@ -624,6 +647,9 @@ _HARD: Final = {
         RECOVERED_REPLICA_STEP,
         RECOVERED_ID_STEP,
         APPEND_TIME_US_MAX,
+        BLOCK_PLAIN_BYTES_MAX,
+        BLOCK_RATIO_MAX,
+        BLOCK_HEADERS_MAX,
     ),
 }
 """Cluster version -> the bounds that its data directories are written with."""

@@ -81,6 +81,14 @@ HOLD_LOOK_S: Final = 1.0
 HOLD_EXPIRIES_PER_LOOK_MAX: Final = 512
 """Expiries of holds that one look proposes, about 20 ms; the next look proposes the rest."""
 
+READER_HOLD_STANDS_S_MAX: Final = 6 * 3600.0
+"""A reader's hold that stands at one LSN for so long lapses, renewed or not: as long as one that is
+not renewed may live (READER_HOLD_TTL_S_MAX). Its reader does not get further."""
+
+READER_HOLD_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024
+"""Bytes of its log behind which a reader's hold lapses: a reader that is so far behind would fill
+disks that are others', too. At 10 MB/s it is a quarter of an hour's appends."""
+
 RETENTION_POLICY_S_MAX: Final = 10.0
 """Records go by a policy only while HAKeeper has confirmed it within that time: ten heartbeats. A
 policy that is taken back is over by then everywhere, and who frees nothing for a while loses

@@ -63,6 +63,7 @@ from logservice.nodehost.replica.log_reading import LogSlice, read_class, read_l
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.read_limits import ReadClass, ReadLimits
+from logservice.nodehost.replica.reader_holds import ReaderHolds
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.replica.retention import Retention
@@ -136,6 +137,7 @@ class NodeHost:
         self.clocks = ClockWatch(
             identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
         )
+        self.reader_holds = ReaderHolds(self.hold_expiry)
         self.retention = Retention(clock, self.clocks, self.limits, self.cluster_version)
         self.replicas = ReplicaTable(
             self,
@@ -212,7 +214,8 @@ class NodeHost:
         """`append` without waiting, so that the blocks of a stream are submitted in their order.
         `local_only`: it is not passed on to another store.
 
-        Raises ShardNotFound, Busy at once; everything else is the future's outcome.
+        Raises ShardNotFound, Busy, and NotReady for what the cluster's version has not, at once;
+        everything else is the future's outcome.
         """
         replica = self.replicas.running[shard]
         deadline_s = self.clock.monotonic() + timeout_s

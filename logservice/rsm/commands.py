@@ -55,6 +55,7 @@ from typing import Any, ClassVar, Final, get_args
 
 from logservice_wire.digest import DIGEST_BYTES
 from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
+from logservice_wire.reader_hold import is_reader_hold
 
 from logservice.bounds import (
     HOLD_TTL_S_MAX,
@@ -62,6 +63,7 @@ from logservice.bounds import (
     IDENTITY_BYTES_MAX,
     LINEAGE_EPOCH_BITS,
     NAME_BYTES_MAX,
+    READER_HOLD_TTL_S_MAX,
     RESTORED_LINEAGES_MAX,
     RESTORED_LSN_MAX,
     SESSION_EPOCH_MAX,
@@ -570,6 +572,13 @@ def _refusal(command: Command) -> LogServiceError | None:
         case SetHoldFor(ttl_s=ttl_s) if ttl_s and not HOLD_TTL_S_MIN <= ttl_s <= HOLD_TTL_S_MAX:
             return InvalidArgument(
                 f"0, or {HOLD_TTL_S_MIN} to {HOLD_TTL_S_MAX} seconds", field="ttl_s"
+            )
+        case SetHoldFor(ttl_s=ttl_s, name=name) if is_reader_hold(name) and not (
+            HOLD_TTL_S_MIN <= ttl_s <= READER_HOLD_TTL_S_MAX
+        ):
+            return InvalidArgument(
+                f"of a reader's hold {HOLD_TTL_S_MIN} to {READER_HOLD_TTL_S_MAX} seconds",
+                field="ttl_s",
             )
         case ExpireHold(revision=0):
             return InvalidArgument("a hold without a revision does not expire", field="revision")

@@ -35,8 +35,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logservice_wire.errors import Reason
+from logservice_wire.reader_hold import is_reader_hold
 
-from logservice.bounds import HOLDS_MAX, HOLDS_PER_OWNER_MAX
+from logservice.bounds import (
+    HOLDS_MAX,
+    HOLDS_PER_OWNER_MAX,
+    READER_HOLDS_MAX,
+    READER_HOLDS_PER_OWNER_MAX,
+)
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import (
     BlockEnvelope,
@@ -88,6 +94,14 @@ _TOO_MANY_HOLDS = Rejected(
         "name": "holds of one identity",
         "limit": str(HOLDS_PER_OWNER_MAX),
         "value": str(HOLDS_PER_OWNER_MAX + 1),
+    },
+)
+_TOO_MANY_READER_HOLDS = Rejected(
+    Reason.TOO_LARGE,
+    {
+        "name": "readers' holds of one identity",
+        "limit": str(READER_HOLDS_PER_OWNER_MAX),
+        "value": str(READER_HOLDS_PER_OWNER_MAX + 1),
     },
 )
 _CORRUPT = Rejected(Reason.CORRUPT_BLOCK)
@@ -460,6 +474,12 @@ class LogRsm:
         if wanted.lsn <= state.truncated_lsn:
             return Rejected(Reason.HOLD_REFUSED, {"first_lsn": str(state.truncated_lsn + 1)})
         if known is None:
+            if wanted.revision and is_reader_hold(name):
+                of_readers = [hold for one, hold in state.holds.items() if is_reader_hold(one)]
+                if sum(hold.owner == owner for hold in of_readers) >= READER_HOLDS_PER_OWNER_MAX:
+                    return _TOO_MANY_READER_HOLDS
+                if len(of_readers) >= READER_HOLDS_MAX:
+                    return _NO_ROOM
             if state.holds_of(owner) >= HOLDS_PER_OWNER_MAX:
                 return _TOO_MANY_HOLDS
             if len(state.holds) >= HOLDS_MAX:

@@ -291,3 +291,12 @@ class FakeLog:
         first = self.next_timestamp
         self.next_timestamp += count
         return first
+
+
+def leave_out_values(response: log_pb2.ReadResponse) -> None:
+    """As a store does that was asked for no values."""
+    for run in response.blocks:
+        if run.gap == log_pb2.GAP_REASON_NONE:
+            run.timestamp_us = Block.parse(run.block).timestamp_us
+            run.block_bytes = len(run.block)
+            run.block = b""

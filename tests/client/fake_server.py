@@ -34,7 +34,7 @@ from logservice_wire.errors import (
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
-from tests.client.fake_log import Applied, FakeLog
+from tests.client.fake_log import Applied, FakeLog, leave_out_values
 
 OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -77,6 +77,7 @@ class FakeCluster:
         self.commit_delay_s = 0.0
         self.digest_pieces = 1000
         """How many runs one Digest goes through, at least."""
+        self.knows_no_values = True
         self.faults: deque[Fault] = deque()
         self.ids: dict[str, int] = {}
         self.id_requests: dict[str, int] = {}
@@ -403,6 +404,8 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         log = self.log(request.shard_id)
         log.check_lineage(request.lineage)
         response = log.read(request.lsn, request.max_bytes or 1 << 20)
+        if request.no_values and self.cluster.knows_no_values:
+            leave_out_values(response)
         response.position.CopyFrom(self.cluster.position(log))
         return response
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from logservice_wire import block as block_module
 from logservice_wire.block import Block, encode_block, validate_block
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import CorruptBlock, Reason
 
 from logservice import config_change, envelope, membership, snapshot, versions
@@ -525,6 +526,54 @@ BLOCK = Format(
     error=CorruptBlock,
 )
 
+_COLUMNS: Any = {
+    "keys": [b"a", None, b""],
+    "headers": [{"trace": b"1", "né": b""}, {}, {"trace": b"2"}],
+    "times_us": [TIME_US, -1, 0],
+}
+
+
+def _encode_columns(given: Any) -> bytes:
+    cut, columns = given
+    whole = encode_columns(RECORDS[:3], TIME_US, **columns)
+    return whole if cut is None else Block.parse(whole).cut(*cut)
+
+
+def _decode_columns(data: bytes | memoryview) -> Any:
+    block = Block.parse(data)
+    found, total = block.columns(), block.second.records
+    cut = (block.first, block.first + len(block))
+    # A cut block does not say what lies beside it in its body; the sample does.
+    low, high = cut
+    shown: Any = {}
+    if found.key_column is not None:
+        shown["keys"] = found.keys()
+    if found.header_column is not None:
+        shown["headers"] = found.headers()
+    if found.time_column is not None:
+        shown["times_us"] = found.times_us()
+    assert found.records() == RECORDS[low:high]
+    for name, column in shown.items():
+        assert column == _COLUMNS[name][low:high]
+    given = {name: _COLUMNS[name] for name in shown}
+    return (None if cut == (0, total) else cut), given
+
+
+WIDE_BLOCK = Format(
+    name="wide-block",
+    version=block_module.WIDE_VERSION,
+    constant="logservice_wire.block:WIDE_VERSION",
+    document="docs/formats/block.md",
+    samples=(
+        Sample("all columns", (None, _COLUMNS), _encode_columns, _decode_columns, since=2),
+        Sample(
+            "keys", (None, {"keys": _COLUMNS["keys"]}), _encode_columns, _decode_columns, since=2
+        ),
+        Sample("cut", ((1, 3), _COLUMNS), _encode_columns, _decode_columns, since=2),
+    ),
+    error=CorruptBlock,
+)
+
 SEGMENT = Format(
     name="segment-header",
     version=segment.SEGMENT_VERSION,
@@ -834,6 +883,7 @@ ENVELOPE = Format(
 
 FORMATS = (
     BLOCK,
+    WIDE_BLOCK,
     SEGMENT,
     GROUP,
     RECORD,

@@ -186,3 +186,17 @@ def test_stores_say_which_list_is_in_force_there() -> None:
     found = older.rsm.lookup(queries.GetAccess())
     assert isinstance(found, views.AccessView)
     assert found.stores == ()
+
+
+def test_the_role_of_readers_holds_needs_cluster_version_2() -> None:
+    """Programs of version 1 do not know it."""
+    held = state.State()
+    held.cluster_version = 1
+    for change in (ChangeAccess(ME, "*", ("hold", "read")), ChangeAccess(ME, "*", (), ("hold",))):
+        outcome = access.apply_change(held, change)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason is Reason.INVALID_ARGUMENT
+    assert table(held) == []
+    held.cluster_version = 2
+    assert changed(held, ChangeAccess(ME, "*", ("hold", "read"))) == 1
+    assert table(held) == [(ME, "*", ("hold", "read"))]

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from logservice_wire.errors import InvalidArgument
 
+from logservice.bounds import (
+    HOLD_TTL_S_MIN,
+    READER_HOLD_TTL_S_MAX,
+    READER_HOLDS_MAX,
+    READER_HOLDS_PER_OWNER_MAX,
+)
 from logservice.ids import Index, Lsn
 from logservice.outcome import Applied
+from logservice.owner import Author
 from logservice.rsm.commands import (
     Close,
     ExpireHold,
@@ -14,9 +22,10 @@ from logservice.rsm.commands import (
     SetHold,
     SetHoldFor,
     Truncate,
+    encode,
 )
 from logservice.rsm.state import Hold
-from tests.owners import APP, OTHER
+from tests.owners import APP, OTHER, STORE
 from tests.rsm.shard_driver import ShardDriver, refused
 
 NAME = "replay"
@@ -143,3 +152,45 @@ def test_every_change_of_a_hold_can_be_seen(shard: ShardDriver) -> None:
     assert changed()
     shard.append()
     assert not changed()
+
+
+def set_for_reader(
+    shard: ShardDriver, name: str, author: Author = APP, ttl_s: int = 60
+) -> tuple[str, dict[str, str]] | None:
+    """None when it is set, else why not."""
+    outcome = shard.command(SetHoldFor(author, False, Lsn(50), ttl_s, name))
+    return None if isinstance(outcome, Applied) else refused(outcome)
+
+
+@pytest.mark.parametrize("ttl_s", [HOLD_TTL_S_MIN, READER_HOLD_TTL_S_MAX])
+def test_a_readers_hold_expires_always(shard: ShardDriver, ttl_s: int) -> None:
+    assert set_for_reader(shard, "reader:a", ttl_s=ttl_s) is None
+    for wrong in (0, HOLD_TTL_S_MIN - 1, READER_HOLD_TTL_S_MAX + 1):
+        with pytest.raises(InvalidArgument):
+            encode(SetHoldFor(APP, False, Lsn(50), wrong, "reader:a"))
+    # The bound is that of readers' holds only.
+    for other in (0, READER_HOLD_TTL_S_MAX + 1):
+        encode(SetHoldFor(APP, False, Lsn(50), other, "reader"))
+
+
+def test_readers_holds_of_one_identity_are_few(shard: ShardDriver) -> None:
+    for number in range(READER_HOLDS_PER_OWNER_MAX):
+        assert set_for_reader(shard, f"reader:{number}") is None
+    why = set_for_reader(shard, "reader:one-more")
+    assert why is not None
+    assert why[0] == "TOO_LARGE"
+    assert why[1]["limit"] == str(READER_HOLDS_PER_OWNER_MAX)
+    assert set_for_reader(shard, "reader:0") is None  # it moves
+    assert set_for_reader(shard, "of-no-reader") is None
+    assert set_for_reader(shard, "reader:of-another", OTHER) is None
+    shard.value(ReleaseHold(APP, False, "reader:3"))
+    assert set_for_reader(shard, "reader:one-more") is None
+
+
+def test_readers_leave_room_for_other_holds(shard: ShardDriver) -> None:
+    for number in range(READER_HOLDS_MAX):
+        author = Author(f"reader-{number // READER_HOLDS_PER_OWNER_MAX}", STORE)
+        assert set_for_reader(shard, f"reader:{number}", author) is None
+    assert set_for_reader(shard, "reader:late", OTHER) == ("BUSY", {"retry_after_ms": "1000"})
+    hold(shard)
+    assert len(shard.rsm.state.holds) == READER_HOLDS_MAX + 1

@@ -101,7 +101,7 @@ def test_a_later_epoch_ends_the_earlier_ones(log: ShardDriver) -> None:
     assert refused(append(log, 2, 7))[0] == "SEQUENCE_GAP"
     assert refused(append(log, 0, 7))[0] == "SESSION_EXPIRED"
     decode_state(encode_state(log.rsm.state))
-    assert append(log, 1, 7, data=b"x") == landed(7)
+    assert append(log, 1, 7, data=b"x") == landed(8)
     assert refused(append(log, 1, 8))[0] == "SEQUENCE_GAP", "nobody has opened that one"
 
 

@@ -258,6 +258,65 @@ async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
         assert typed(caught.value).reason is Reason.PERMISSION_DENIED
 
 
+def hold_requests(name: str) -> list[tuple[str, Any]]:
+    return [
+        ("SetHold", log_pb2.SetHoldRequest(shard_id=1, name=name, lsn=1, ttl_s=60)),
+        ("RenewHold", log_pb2.RenewHoldRequest(shard_id=1, name=name)),
+        ("ReleaseHold", log_pb2.ReleaseHoldRequest(shard_id=1, name=name)),
+    ]
+
+
+@pytest.mark.parametrize("role", ROLES, ids=str)
+async def test_readers_holds_need_a_role_of_their_own(
+    store: Store, bearers: dict[Role | None, Papers], role: Role | None
+) -> None:
+    """Reading does not imply it, and it allows no other hold."""
+    async with channel_of(store, bearers[role]) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        for name in ("reader:query", "reader", "nightly"):
+            of_reader = name == "reader:query"
+            allowed = role is Role.TRUNCATE or (role is Role.HOLD and of_reader)
+            for method, request in hold_requests(name):
+                if allowed:
+                    await getattr(log, method)(request)
+                    continue
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await getattr(log, method)(request)
+                error = typed(caught.value)
+                assert error.reason is Reason.PERMISSION_DENIED
+                assert error.metadata["role"] == ("hold or truncate" if of_reader else "truncate")
+
+
+async def test_a_readers_hold_is_its_readers(
+    store: Store, bearers: dict[Role | None, Papers]
+) -> None:
+    async with (
+        channel_of(store, bearers[Role.HOLD]) as channel,
+        channel_of(store, bearers[Role.TRUNCATE]) as other,
+    ):
+        log: Any = log_pb2_grpc.LogStub(channel)
+        others: Any = log_pb2_grpc.LogStub(other)
+        set_hold, renew, release = (request for _, request in hold_requests("reader:mine"))
+        await log.SetHold(set_hold)
+        for call in (
+            others.SetHold(set_hold),
+            others.RenewHold(renew),
+            others.ReleaseHold(release),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert typed(caught.value).metadata["owner"] == uri("client", "has-hold")
+        override = log_pb2.ReleaseHoldRequest(shard_id=1, name="reader:mine", override=True)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await log.ReleaseHold(override)
+        assert typed(caught.value).metadata["role"] == "admin"
+        # One that does not expire is no reader's.
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await log.SetHold(log_pb2.SetHoldRequest(shard_id=1, name="reader:ever", lsn=1))
+        assert typed(caught.value).metadata["field"] == "ttl_s"
+        await log.ReleaseHold(release)
+
+
 async def test_a_certificate_that_expires_ends_its_connection(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,13 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_wire.block import HEADER_BYTES
-from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, SESSION_WINDOW
+from logservice_wire.bounds import (
+    BLOCK_BYTES_MAX,
+    BLOCK_PLAIN_BYTES_MAX,
+    BLOCK_RECORDS_MAX,
+    SESSION_WINDOW,
+)
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import LogServiceError, Outcome, Reason
 from logservice_wire.rpcs import APPEND_STREAM, RPCS, Rpc
 from logservice_wire.v1 import log_pb2
@@ -224,6 +230,29 @@ async def test_too_many_records(shard: Shard) -> None:
     assert error.number("value") == BLOCK_RECORDS_MAX + 1
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (4, 0x0303, Reason.CORRUPT_BLOCK),  # version and codec
+        (5, 3, Reason.CORRUPT_BLOCK),
+        (8, 3, Reason.CORRUPT_BLOCK),  # records shown
+        (20, 2**32 - 1, Reason.CORRUPT_BLOCK),  # the first of them
+        (32, BLOCK_RECORDS_MAX + 1, Reason.TOO_LARGE),
+        (36, BLOCK_PLAIN_BYTES_MAX + 1, Reason.TOO_LARGE),
+        (36, BLOCK_PLAIN_BYTES_MAX, Reason.CORRUPT_BLOCK),
+        (40, 2**32 - 1, Reason.CORRUPT_BLOCK),
+        (44, 1, Reason.CORRUPT_BLOCK),
+    ],
+)
+async def test_an_envelope_of_a_wide_block_that_lies(
+    shard: Shard, at: int, value: int, reason: Reason
+) -> None:
+    data = bytearray(encode_columns([b"a", b"b"], 1, keys=[b"k", None], codec="zstd"))
+    struct.pack_into("<H" if at < 8 else "<I", data, at, value)
+    await shard.refused(shard.append(with_crc(data)), reason)
+    await shard.refused(shard.append(bytes(data[:47])), Reason.CORRUPT_BLOCK)
+
+
 async def test_too_large(shard: Shard) -> None:
     error = await shard.refused(shard.append(bytes(BLOCK_BYTES_MAX + 8)), Reason.TOO_LARGE)
     assert error.number("limit") == BLOCK_BYTES_MAX
@@ -257,6 +286,20 @@ async def test_read_at_tail_and_beyond(shard: Shard) -> None:
     for lsn in (4, 2**63):
         error = await shard.refused(shard.read(lsn), Reason.BEYOND_TAIL)
         assert error.number("next_lsn") == 3
+
+
+async def test_no_values_is_refused_like_any_read(shard: Shard) -> None:
+    await shard.append(block(b"a", b"b"))
+    await shard.append(block(b"c"))
+    await shard.truncate(2)
+    for lsn, reason in (
+        (0, Reason.INVALID_ARGUMENT),
+        (1, Reason.TRUNCATED),
+        (9, Reason.BEYOND_TAIL),
+    ):
+        await shard.refused(shard.read(lsn, no_values=True), reason)
+    at_tail = await shard.read(4, no_values=True)
+    assert (list(at_tail.blocks), at_tail.next_lsn) == ([], 4)
 
 
 # --- truncating ----------------------------------------------------------------------------------

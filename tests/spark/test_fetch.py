@@ -10,6 +10,7 @@ from pyspark_logservice.fetch import RangeFetcher
 from pyspark_logservice.loss import DataLossError
 from pyspark_logservice.options import ReadOptions, parse_options
 from pyspark_logservice.plan import LsnRange, plan
+from pyspark_logservice.rows import rows
 
 from tests.client.fake_server import FakeCluster
 
@@ -115,3 +116,22 @@ def test_a_plan_reads_no_other_history(cluster: FakeCluster) -> None:
     with pytest.raises(LineageChanged):
         fetched(options(cluster), pieces)
     assert len(fetched(options(cluster), plan(options(cluster)))) == 20
+
+
+def test_values_that_are_not_wanted_are_not_sent(cluster: FakeCluster) -> None:
+    fill(cluster, 20)
+    without, whole = options(cluster, includeValue="false"), options(cluster)
+
+    def asked(given: ReadOptions) -> tuple[int, int]:
+        [piece] = plan(given)
+        answers = [answer for _, answer in RangeFetcher(given, piece).answers()]
+        sent = sum(len(run.block) for answer in answers for run in answer.blocks)
+        return sent, sum(batch.num_rows for batch in rows(given, piece))
+
+    assert asked(without) == (0, 200)
+    sent, count = asked(whole)
+    assert sent > 200
+    assert count == 200
+    # A store that does not know how sends everything, and the rows are the same.
+    cluster.knows_no_values = False
+    assert asked(without) == (sent, 200)

@@ -201,3 +201,40 @@ def test_offsets_of_logs_that_are_not_read() -> None:
 )
 def test_columns(given: dict[str, str], columns: tuple[str, ...]) -> None:
     assert parse_options({**REQUIRED, **given}).columns == columns
+
+
+def test_the_environment_says_where_the_stores_are() -> None:
+    variables = {
+        "LOGSERVICE_ENDPOINTS": "b:2",
+        "LOGSERVICE_TLS_CA": "ca.pem",
+        "LOGSERVICE_TLS_CERT": "cert.pem",
+        "LOGSERVICE_TLS_KEY": "key.pem",
+        "LOGSERVICE_TLS_SERVER_NAME": "stores",
+    }
+    found = parse_options({"shard": "1"}, environment=variables)
+    assert (found.endpoints, found.tls_server_name) == ("b:2", "stores")
+    assert (found.tls_ca, found.tls_certificate, found.tls_key) == ("ca.pem", "cert.pem", "key.pem")
+    given = {"logservice.endpoints": "a:1", "logservice.tls.ca": "", "shard": "1"}
+    said = parse_options(given, environment=variables)
+    assert (said.endpoints, said.tls_ca, said.tls_key) == ("a:1", "", "key.pem")
+    with pytest.raises(OptionError, match="LOGSERVICE_ENDPOINTS in the environment"):
+        parse_options({"shard": "1"}, environment={"LOGSERVICE_ENDPOINTS": ""})
+
+
+def test_conditions_are_pushed_once_or_not_at_all() -> None:
+    assert not parse_options(REQUIRED).push_filters
+    assert not parse_options({**REQUIRED, "pushFilters": "false"}).push_filters
+    assert parse_options({**REQUIRED, "pushFilters": "Once"}).push_filters
+    with pytest.raises(OptionError, match="neither false nor once"):
+        parse_options({**REQUIRED, "pushFilters": "true"})
+    with pytest.raises(OptionError, match="Spark gives a stream no conditions"):
+        parse_options({**REQUIRED, "pushFilters": "once"}, Use.STREAM)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"provider": "logservice", "option.shard": "1", "shard": "1", "owner": "somebody"}],
+)
+def test_a_permanent_table_is_refused_in_words(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
+        parse_options(given, environment={"LOGSERVICE_ENDPOINTS": "a:1"})

@@ -46,6 +46,19 @@ def test_tls_files_and_zone_reach_the_source(tmp_path: Path) -> None:
     assert source_options(parse_arguments(REQUIRED)) == {}
 
 
+def test_the_environment_says_where_the_stores_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = ["--shard", "1", "--out", "somewhere"]
+    with pytest.raises(SystemExit):
+        parse_arguments(without)
+    monkeypatch.setenv("LOGSERVICE_ENDPOINTS", "b:2")
+    assert parse_arguments(without).endpoints == "b:2"
+    assert parse_arguments(REQUIRED).endpoints == "a:1"
+    monkeypatch.setenv("LOGSERVICE_TLS_CA", "/no/such/file")
+    with pytest.raises(SystemExit):
+        parse_arguments(without)
+    assert source_options(parse_arguments([*without, "--tls-ca", ""])) == {"logservice.tls.ca": ""}
+
+
 def test_an_empty_range_is_no_mistake() -> None:
     options = parse_arguments([*REQUIRED, "--from", "6", "--to", "6"])
     assert (options.start, options.end) == ("6", "6")

@@ -96,6 +96,37 @@ def test_mistakes_in_options_reach_the_user(spark: SparkSession, cluster: FakeCl
         reader(spark, cluster).option("shard", "1").option("startingLns", "5").load().count()
 
 
+def test_a_frame_is_planned_once(spark: SparkSession, cluster: FakeCluster) -> None:
+    """Its later queries read the LSNs of its first one, and so does a view."""
+    fill(cluster, 3, 10)
+    frame = reader(spark, cluster).option("shard", "1").load()
+    options = f"'logservice.endpoints' '{','.join(cluster.endpoints)}', 'shard' '1'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW wal USING logservice OPTIONS ({options})")
+    assert frame.count() == spark.table("wal").count() == 30
+    fill(cluster, 1, 5)
+    assert frame.count() == spark.table("wal").count() == 30
+    assert frame.filter("lsn > 1").count() == 29
+    assert reader(spark, cluster).option("shard", "1").load().count() == 35
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW wal USING logservice OPTIONS ({options})")
+    assert spark.table("wal").count() == 35
+    spark.catalog.dropTempView("wal")
+
+
+def test_permanent_tables_are_refused_in_words(spark: SparkSession, cluster: FakeCluster) -> None:
+    fill(cluster, 1, 5)
+    options = f"'logservice.endpoints' '{','.join(cluster.endpoints)}', 'shard' '1'"
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE wal USING logservice OPTIONS ({options})")
+    columns = "shard BIGINT, lsn BIGINT, term BIGINT, timestamp TIMESTAMP, value BINARY"
+    # With its columns in it Spark makes the table without a word to the source.
+    spark.sql(f"CREATE TABLE wal ({columns}) USING logservice OPTIONS ({options})")
+    try:
+        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+            spark.table("wal").count()
+    finally:
+        spark.sql("DROP TABLE wal")
+
+
 def test_the_replay_job(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
     records = fill(cluster, 20, 50)
     out = tmp_path / "replayed"

@@ -70,6 +70,13 @@ def test_all_that_is_said() -> None:
     assert pickle.loads(pickle.dumps(read)) == read
 
 
+def test_the_environment_of_the_driver_says_what_no_option_does() -> None:
+    variables = {"LOGSERVICE_ENDPOINTS": "e:1", "LOGSERVICE_TLS_CA": "their.pem"}
+    given = {"shard": "1", "logservice.tls.ca": "my.pem"}
+    found = parse_write_options(given, stream=True, environment=variables)
+    assert (found.endpoints, found.tls_ca) == ("e:1", "my.pem")
+
+
 def test_a_batch_without_an_id_gets_one_of_its_own() -> None:
     one, two = parsed(), parsed()
     assert one.write_id != two.write_id
@@ -81,7 +88,7 @@ def test_a_batch_without_an_id_gets_one_of_its_own() -> None:
     ("options", "says"),
     [
         ({"startingLsn": "1"}, "unknown option 'startinglsn' of a write"),
-        ({"logservice.endpoints": " "}, "'logservice.endpoints' is required"),
+        ({"logservice.endpoints": " "}, "'logservice.endpoints', or LOGSERVICE_ENDPOINTS"),
         ({"shard": "1"}, "exactly one of the options"),
         ({"shards": "orders-*"}, "lists its logs"),
         ({"shards": "*"}, "lists its logs"),

@@ -185,34 +185,40 @@ class AppendStreamResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[AppendStreamResponse.Ack, _Mapping]]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("shard_id", "lsn", "max_bytes", "stale", "lineage")
+    __slots__ = ("shard_id", "lsn", "max_bytes", "stale", "no_values", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    NO_VALUES_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     lsn: int
     max_bytes: int
     stale: bool
+    no_values: bool
     lineage: bytes
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: bool = ..., no_values: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class LogBlock(_message.Message):
-    __slots__ = ("first_lsn", "record_count", "block", "gap", "term", "append_time_us")
+    __slots__ = ("first_lsn", "record_count", "block", "gap", "term", "append_time_us", "block_bytes", "timestamp_us")
     FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     first_lsn: int
     record_count: int
     block: bytes
     gap: GapReason
     term: int
     append_time_us: int
-    def __init__(self, first_lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., term: _Optional[int] = ..., append_time_us: _Optional[int] = ...) -> None: ...
+    block_bytes: int
+    timestamp_us: int
+    def __init__(self, first_lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., term: _Optional[int] = ..., append_time_us: _Optional[int] = ..., block_bytes: _Optional[int] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("position", "blocks", "next_lsn", "end_lsn")

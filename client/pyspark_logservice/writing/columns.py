@@ -32,8 +32,8 @@ _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
 }
 
 LATER: Final = ("key", "timestamp")
-"""Columns of a record that the block format has no place for yet; they join `_TYPES` when it has,
-and `blocks` takes them beside the values."""
+"""Columns of wide blocks, which a write does not make yet. They join `_TYPES`, and `blocks` takes
+them beside the values, into the digest, too, and makes wide blocks where they are."""
 
 
 class ColumnError(ValueError):

@@ -7,6 +7,7 @@ the same ones. The first of them is where every task of the query says what it w
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
@@ -15,7 +16,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark_logservice.checks import OptionError, number, seconds
-from pyspark_logservice.options import RPC_TIMEOUT_DEFAULT_S, is_name
+from pyspark_logservice.options import (
+    RPC_TIMEOUT_DEFAULT_S,
+    add_environment,
+    check_endpoints,
+    is_name,
+)
 
 KNOWN: Final = {
     "logservice.endpoints": "host:port of one or more stores, separated by commas",
@@ -64,16 +70,18 @@ class WriteOptions:
     drawn_s: float = 0.0
 
 
-def parse_write_options(given: Mapping[str, str], *, stream: bool) -> WriteOptions:
+def parse_write_options(
+    given: Mapping[str, str], *, stream: bool, environment: Mapping[str, str] = os.environ
+) -> WriteOptions:
     """Check everything; raises OptionError. A batch without an id gets one here."""
     options = {name.lower(): value for name, value in given.items()}
+    add_environment(options, environment)
     unknown = sorted(options.keys() - KNOWN.keys() - _SPARKS)
     if unknown:
         raise OptionError(
             f"unknown option {unknown[0]!r} of a write; there are: {', '.join(KNOWN)}"
         )
-    if not options.get("logservice.endpoints", "").strip():
-        raise OptionError("option 'logservice.endpoints' is required: host:port,host:port")
+    check_endpoints(options)
     for name in ("logservice.writeid", "logservice.writeversion"):
         if stream and name in options:
             raise OptionError(f"option '{name}': a stream is known by its checkpoint")

@@ -11,13 +11,19 @@ Who may change it is decided at the edge, before it is proposed (`server.edge.ga
 
 from __future__ import annotations
 
+from typing import Final
+
 from logservice_wire.errors import InvalidArgument, Reason
+from logservice_wire.roles import Role
 
 from logservice import bounds
 from logservice.access import by_identity, check_grantee, checked_roles
 from logservice.hakeeper.commands.proposals import AccessGrant, ChangeAccess
 from logservice.hakeeper.state import State
 from logservice.outcome import Applied, Outcome, Rejected
+
+_HOLD_ROLE: Final = 2
+"""The first cluster version whose programs know the role."""
 
 
 def apply_change(state: State, change: ChangeAccess) -> Outcome:
@@ -31,6 +37,8 @@ def apply_change(state: State, change: ChangeAccess) -> Outcome:
         granted, revoked = checked_roles(change.grant), checked_roles(change.revoke)
     except InvalidArgument as error:
         return Rejected(Reason.INVALID_ARGUMENT, {**error.metadata, "why": error.message})
+    if state.cluster_version < _HOLD_ROLE and Role.HOLD in {*granted, *revoked}:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "needs version 2"})
     if not granted and not revoked:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "none is named"})
     scopes = state.access.get(change.identity, {})

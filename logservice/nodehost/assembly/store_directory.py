@@ -220,6 +220,7 @@ class StoreDirectory:
         async def retain(shard: ShardId) -> None:
             replica = host.replicas.running.get(shard)
             if replica is not None:
+                await host.reader_holds.visit(replica)
                 await host.retention.visit(replica)
 
         return TruncationWorker(

@@ -15,7 +15,8 @@ looked at again, once in HOLD_LOOK_S, and their holds only when one of them is d
 replica is looked at like any other; to propose wakes its shard up.
 
 INV-HOLD-TTL: no expiry is proposed of a hold that was set or renewed less than its time to live
-ago, by this store's clock.
+ago, by this store's clock; but for those of readers, which lapse by other bounds, too
+(INV-READER-HOLD).
 INV-HOLD-EXPIRES: a hold that nobody renews is gone within its time to live, two looks and the time
 of one command, while one store leads the log, takes commands for it and does not pause, and if no
 more than HOLD_EXPIRIES_PER_LOOK_MAX are due in a look. An expiry that came to nothing is proposed
@@ -94,6 +95,17 @@ class HoldExpiry:
         self._count(self._clock.monotonic())
         self._see(replica)
         return replica.hold_times.oldest_age_s(state.requested_lsn, self.now_s)
+
+    def stood_s(self, replica: Replica, name: str) -> float:
+        """How long a hold stands at its LSN, as far as it is known here."""
+        self._count(self._clock.monotonic())
+        self._see(replica)
+        return replica.hold_times.stood_s(name, self.now_s)
+
+    def lapse(self, replica: Replica, name: str, hold: Hold) -> None:
+        """Propose that a hold has expired although its time is not over (`reader_holds`)."""
+        if (replica.shard, name) not in self._proposed:
+            self._expire(replica, name, hold)
 
     def tick(self, now_s: float) -> None:
         """Count the time, and look when it is time for it. `now_s`: the host's clock."""

@@ -21,11 +21,12 @@ from logservice.rsm.state import Hold, LogState
 class HoldTimes:
     """What one replica remembers."""
 
-    __slots__ = ("_due_s", "_led_since_s", "_seen", "_term", "changes", "timed")
+    __slots__ = ("_due_s", "_led_since_s", "_seen", "_stood", "_term", "changes", "timed")
 
     def __init__(self) -> None:
         """No hold was seen yet."""
         self._seen: dict[str, tuple[Hold, float]] = {}
+        self._stood: dict[str, tuple[Lsn, float]] = {}
         self._term = self._led_since_s = self._due_s = 0.0
         self.changes = -1
         """`LogState.hold_changes` as of the last look; -1 when the state is another one since."""
@@ -39,6 +40,11 @@ class HoldTimes:
         before = self._seen
         self._seen = {
             name: before[name] if name in before and before[name][0] == hold else (hold, now_s)
+            for name, hold in state.holds.items()
+        }
+        stood = self._stood
+        self._stood = {
+            name: stood[name] if name in stood and stood[name][0] == hold.lsn else (hold.lsn, now_s)
             for name, hold in state.holds.items()
         }
         self.changes = state.hold_changes
@@ -66,6 +72,11 @@ class HoldTimes:
         """How long the hold is known here as it stands."""
         seen = self._seen.get(name)
         return now_s - seen[1] if seen is not None else 0.0
+
+    def stood_s(self, name: str, now_s: float) -> float:
+        """How long the hold is known here at its LSN, renewed or not."""
+        stood = self._stood.get(name)
+        return now_s - stood[1] if stood is not None else 0.0
 
     def expires_in_s(self, name: str, now_s: float) -> float | None:
         """When the hold is over; None when it never is, or the replica does not lead."""

@@ -158,9 +158,9 @@ class Retention:
         lsn = _NOTHING
         if policy.retention_age_s:
             lsn = yield from self._old(replica, rsm, policy.retention_age_s)
-        newest = yield from _newest(replica, rsm)
+        newest = yield from newest_entry(replica, rsm)
         if policy.retention_bytes and newest:
-            lsn = max(lsn, (yield from _beyond_bytes(replica, newest, policy.retention_bytes)))
+            lsn = max(lsn, (yield from beyond_bytes(replica, newest, policy.retention_bytes)))
         if replica.stopped or not newest or newest < replica.log.first_index():
             return _NOTHING
         if policy.retention_records:
@@ -227,7 +227,7 @@ def _lets_go(policy: ShardLimits) -> bool:
     return bool(policy.retention_age_s or policy.retention_bytes or policy.retention_records)
 
 
-def _newest(replica: Replica, rsm: LogRsm) -> Generator[Fetch, None, Index]:
+def newest_entry(replica: Replica, rsm: LogRsm) -> Generator[Fetch, None, Index]:
     """The newest entry that readers see; 0 when it went meanwhile."""
     log, last = replica.log, Lsn(rsm.state.end_lsn - 1)
     if replica.stopped or last < replica.first_lsn:
@@ -241,7 +241,7 @@ def _newest(replica: Replica, rsm: LogRsm) -> Generator[Fetch, None, Index]:
     return log.index_of_lsn(last)
 
 
-def _beyond_bytes(replica: Replica, newest: Index, size: int) -> Generator[Fetch, None, Lsn]:
+def beyond_bytes(replica: Replica, newest: Index, size: int) -> Generator[Fetch, None, Lsn]:
     """The last LSN behind whose entry so many bytes lie; 0 for none."""
     log = replica.log
     index, below = log.before_newest(size, newest), Index(log.first_index() - 1)

@@ -31,6 +31,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 from logservice_wire.errors import LogServiceError, TooLarge
+from logservice_wire.reader_hold import is_reader_hold
 from logservice_wire.rpcs import RPCS, Rpc
 
 from logservice import bounds, trace
@@ -230,7 +231,7 @@ class GuardedServer:
         """What is done for a call once it has its turn."""
         gate, auditor = self._gate, self._auditor
         told = rpc.admin or auditor.data
-        name, overriding = rpc.name, rpc.overriding()
+        name, overriding, of_reader = rpc.name, rpc.overriding(), rpc.of_reader()
         named: Callable[[Any], str] = operator.attrgetter(rpc.named) if rpc.named else _unnamed
 
         async def called(caller: Caller, request: Any, context: Context) -> Any:
@@ -238,7 +239,11 @@ class GuardedServer:
             if quota.counts_bytes:
                 quota.take_bytes(request.ByteSize())
             shard = shard_of(rpc, request)
-            asked = overriding if rpc.override and request.override else rpc
+            asked = rpc
+            if rpc.override and request.override:
+                asked = overriding
+            elif rpc.readers and is_reader_hold(request.name):
+                asked = of_reader
             try:
                 await gate.admit(caller, asked, shard, named(request))
                 if rpc.each_as is not None:

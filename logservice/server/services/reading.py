@@ -9,6 +9,11 @@ Follow goes on until a stop condition. Blocks are opaque and never cut, so a sto
 lies inside a block lets that block through; `next_lsn` of the last message says where to go on. A
 Follow ends at the end of a closed log; its last message names that end.
 
+A reader that wants no values gets each block's size and its client's clock in place of its bytes,
+but for wide blocks, which come whole.
+What that saves is the answer: the store reads the blocks all the same, because an entry counts only
+with its checksum, and the caller pays for their memory until they are let go.
+
 Readers at the tail and readers of old entries have limits of their own (`reading_turns`).
 
 A Follow that begins at an append time finds the LSN first, as LsnAtTime does, and passes over what
@@ -22,7 +27,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from logservice_wire.block import HEADER_BYTES
+from logservice_wire.block import HEADER_BYTES, is_wide
 from logservice_wire.errors import InvalidArgument, Reason, Truncated
 from logservice_wire.v1 import log_pb2
 
@@ -41,6 +46,9 @@ from logservice.server.services.reading_turns import read_in_turn, take_answer
 
 _WAIT_S: Final = 5.0
 """How long Follow waits at the tail before it looks again whether the shard still runs here."""
+
+_NO_VALUES: Final = 2
+"""The cluster version from which on blocks come without their bytes where that is asked for."""
 
 _TIMESTAMP: Final = struct.Struct("<q")
 """The last field of a block's header."""
@@ -77,7 +85,8 @@ async def read(
     taken = await take_answer(store, read_class, at_most(max_bytes), wait_s)
     try:
         found = await read_in_turn(store, read_class, shard, lsn, max_bytes, wait_s)
-        response = _response(store, shard, found, found.runs)
+        values = not request.no_values or store.host.cluster_version.value < _NO_VALUES
+        response = _response(store, shard, found, found.runs, values=values)
         until_gone(context, taken, response.ByteSize())
     except BaseException:
         taken.give_back()
@@ -266,7 +275,12 @@ def _written_us(block: bytes | memoryview) -> int:
 
 
 def _response(
-    store: StoreContext, shard: ShardId, found: LogSlice, runs: Iterable[LogRun]
+    store: StoreContext,
+    shard: ShardId,
+    found: LogSlice,
+    runs: Iterable[LogRun],
+    *,
+    values: bool = True,
 ) -> log_pb2.ReadResponse:
     position = store.position(shard)
     position.first_lsn = found.first_lsn
@@ -275,10 +289,14 @@ def _response(
         position=position, next_lsn=found.next_lsn, end_lsn=found.end_lsn
     )
     for run in runs:
+        # Only readers open a wide block, and its records may have a time each.
+        bare = run.gap is None and not values and not is_wide(run.block)
         response.blocks.add(
             first_lsn=run.first_lsn,
             record_count=run.record_count,
-            block=b"" if run.gap is not None else bytes(run.block),
+            block=b"" if run.gap is not None or bare else bytes(run.block),
+            block_bytes=len(run.block) if bare else 0,
+            timestamp_us=_written_us(run.block) if bare else 0,
             gap=log_pb2.GAP_REASON_NONE if run.gap is None else GAP_REASONS[run.gap],
             term=run.term,
             append_time_us=run.append_time_us,

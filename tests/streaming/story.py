@@ -1,0 +1,313 @@
+"""Story: a streaming query reads logs under load while everything around it is killed.
+
+Three stores, two logs, one writer, and a query of Spark that follows both by a pattern, from the
+first record on. Again and again one of these is killed with SIGKILL:
+
+    the store that leads a log     and started again
+    the workers of tasks           in the middle of a micro-batch
+    the process that asks          where the logs stand: the query ends, and goes on
+    the driver                     in the middle of a micro-batch, all its processes; the next one
+                                   goes on from the checkpoint
+
+After each the query has to come further. At the end the writer stops, the query reads the rest, and
+then, for each log, the sink has the log's LSNs: each of them, each once, with its record, and
+everything that was acked is among them. A micro-batch that was done more than once had the same
+rows each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from logservice_client import Records, SyncLogClient
+
+from logservice.cli.processes.local_cluster import LocalCluster
+from tests.local_stores import kill_stores
+from tests.programs import check
+from tests.stories import Teller
+from tests.streaming.driver import ASKING, WORKERS, Driver
+from tests.streaming.load import Load
+
+SETTINGS: Final[dict[str, dict[str, object]]] = {
+    "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0},
+    "raft": {"tick_ms": 20},
+    "hakeeper": {"heartbeat_interval_s": 0.3, "store_timeout_s": 30},
+}
+LOGS: Final = ("events-a", "events-b")
+UP_LIMIT_S: Final = 60.0
+WAIT_LIMIT_S: Final = 300.0
+POLL_S: Final = 0.1
+BETWEEN_S: Final = (0.5, 4.0)
+DOWN_S: Final = (0.0, 0.5, 2.0)
+
+STORE: Final = "the store that leads"
+WORKERS_OF_TASKS: Final = "the workers of tasks"
+DRIVER: Final = "the driver"
+FAULTS: Final = {
+    STORE: "",
+    WORKERS_OF_TASKS: WORKERS,
+    "the process that asks": ASKING,
+    DRIVER: "",
+}
+
+FATAL: Final = (
+    *("DataLossError", "OffsetError", "OptionError", "CorruptBlock", "CORRUPT_BLOCK"),
+    *("LineageChanged", "LINEAGE_CHANGED", "Discontinuity", "TRUNCATED"),
+)
+"""What a query may not end with, whatever is killed."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the run came to. `again`: micro-batches that were begun more than once; `ended`: how
+    often the query ended by itself. `cut`: micro-batches that were under way when the driver was
+    killed. `recovered_s`: from a kill to the next micro-batch that is
+    done.
+    """
+
+    kills: Counter[str] = field(default_factory=Counter)
+    processes: int = 0
+    cut: int = 0
+    batches: int = 0
+    again: int = 0
+    ended: int = 0
+    records: dict[str, int] = field(default_factory=dict)
+    gap_lsns: int = 0
+    acked: int = 0
+    recovered_s: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Story:
+    """One run; `run` raises StoryFailed. `end` ends what it started."""
+
+    def __init__(self, directory: Path, rounds: int, seed: int, say: Callable[[str], None]) -> None:
+        """`rounds`: in each everything is killed once, in an order of its own."""
+        self.seen = Seen()
+        self._rounds = rounds
+        self._chance = random.Random(f"{seed}/kills")
+        self._teller = Teller(say)
+        self._cluster = LocalCluster.create(directory / "cluster", stores=3, settings=SETTINGS)
+        self._endpoints = self._cluster.endpoints()
+        self._driver = Driver(directory / "query", self._endpoints, "events-*")
+        self._load: Load | None = None
+        self._seed = seed
+        self._ids: dict[str, int] = {}
+
+    def run(self) -> None:
+        """The whole story."""
+        self._cluster.up(UP_LIMIT_S)
+        with SyncLogClient(self._endpoints) as client:
+            for name in LOGS:
+                self._ids[name] = client.hakeeper.create_shard(name=name)
+            self._load = Load(self._endpoints, self._ids, self._seed)
+            self._load.begin()
+            self._driver.begin()
+            self._further("the query begins", 0, 0)
+            for number in range(self._rounds):
+                faults = list(FAULTS)
+                self._chance.shuffle(faults)
+                for fault in faults:
+                    time.sleep(self._chance.uniform(*BETWEEN_S))
+                    self._disturb(client, f"{number + 1} of {self._rounds}: {fault}", fault)
+            self._load.end()
+            self._finish()
+            self._compare(client)
+
+    def end(self) -> None:
+        """End every process that was started here."""
+        self._driver.kill()
+        try:
+            if self._load is not None:
+                self._load.end()
+        finally:
+            kill_stores(self._cluster)
+
+    # --- killing ---------------------------------------------------------------------------------
+
+    def _disturb(self, client: SyncLogClient, what: str, fault: str) -> None:
+        if fault in (WORKERS_OF_TASKS, DRIVER):
+            self._wait("a micro-batch", self._within)
+        done, ended = len(self._done()), len(self._ended())
+        began_s = time.monotonic()
+        if fault == STORE:
+            self._kill_leader(client)
+            killed = 1
+        elif fault == DRIVER:
+            killed = self._driver.kill()
+            self.seen.cut += self._within()
+            time.sleep(self._chance.choice(DOWN_S))
+            self._driver.begin()
+        else:
+            # Between two starts of a query there are none.
+            killed = self._wait(what, lambda: self._driver.kill_some(FAULTS[fault]))
+        self.seen.kills[fault] += 1
+        self.seen.processes += killed
+        self._further(f"{what}, {killed} processes", done, ended)
+        self.seen.recovered_s.setdefault(fault, []).append(time.monotonic() - began_s)
+
+    def _kill_leader(self, client: SyncLogClient) -> None:
+        shard = self._chance.choice(list(self._ids.values()))
+
+        def leader() -> str:
+            store = client.shard(shard).status(timeout=UP_LIMIT_S).position.leader_store
+            return store if store in self._cluster.stores else ""
+
+        store = self._wait("a leader", leader)
+        check(self._cluster.kill(store), f"{store} had ended by itself")
+        time.sleep(self._chance.choice(DOWN_S))
+        self._cluster.start(store)
+
+    def _further(self, what: str, done: int, ended: int) -> None:
+        """Wait until another micro-batch is done; one was under way, perhaps, so two are."""
+        began_s = time.monotonic()
+        self._wait(what, lambda: len(self._done()) >= done + 2)
+        more = len(self._ended()) - ended
+        restarts = f", the query ended {more} times" if more else ""
+        self._teller.tell(f"{what}: goes on after {time.monotonic() - began_s:.1f} s{restarts}")
+
+    def _wait(self, what: str, found: Callable[[], Any]) -> Any:
+        end_s = time.monotonic() + WAIT_LIMIT_S
+        while not (answer := found()):
+            check(self._driver.exit_code is None, f"{what}: the driver ended by itself")
+            check(time.monotonic() < end_s, f"{what}: not after {WAIT_LIMIT_S:.0f} s")
+            self._check_ended()
+            time.sleep(POLL_S)
+        return answer
+
+    def _check_ended(self) -> None:
+        for line in self._ended():
+            bad = [word for word in FATAL if word in line["error"]]
+            check(not bad, f"the query ended with {line['error']}")
+
+    def _finish(self) -> None:
+        """The query reads the rest, as long as it gets further."""
+        (self._driver.directory / "finish").touch()
+        done, end_s = -1, 0.0
+        while self._driver.exit_code is None:
+            if len(self._done()) > done:
+                done, end_s = len(self._done()), time.monotonic() + WAIT_LIMIT_S
+            check(time.monotonic() < end_s, f"no further than micro-batch {done}")
+            self._check_ended()
+            time.sleep(POLL_S)
+        check(self._driver.exit_code == 0, f"the driver ended with {self._driver.exit_code}")
+        self._check_ended()
+        self.seen.ended = len(self._ended())
+
+    # --- what there is at the end ----------------------------------------------------------------
+
+    def _compare(self, client: SyncLogClient) -> None:
+        assert self._load is not None
+        done = self._attempts()
+        self.seen.batches = len(done)
+        begun = Counter(line["began"] for line in self._ledger() if "began" in line)
+        self.seen.again = sum(times > 1 for times in begun.values())
+        check(
+            self.seen.again >= self.seen.cut,
+            f"{self.seen.cut} micro-batches were cut off, and {self.seen.again} begun again",
+        )
+        sunk = self._sunk(sorted(done))
+        for name, shard in self._ids.items():
+            truth = self._log(client, shard)
+            acked = self._load.acked[shard]
+            missing = [lsn for lsn, record in acked.items() if truth.get(lsn) != record]
+            check(not missing, f"{name}: acked and not in the log: {missing[:5]}")
+            found = [(lsn, value) for of, lsn, value in sunk if of == shard]
+            lsns = Counter(lsn for lsn, _ in found)
+            doubled = sorted(lsn for lsn, times in lsns.items() if times > 1)
+            check(not doubled, f"{name}: more than once in the sink: LSNs {doubled[:5]}")
+            lost = sorted(truth.keys() - lsns.keys())
+            check(not lost, f"{name}: not in the sink: LSNs {lost[:5]}, {len(lost)} in all")
+            strange = sorted(lsns.keys() - truth.keys())
+            check(not strange, f"{name}: not in the log: LSNs {strange[:5]}")
+            log, sink = digest(sorted(truth.items())), digest(sorted(found))
+            check(log == sink, f"{name}: digest {sink} of the sink, {log} of the log")
+            self.seen.records[name] = len(found)
+            self.seen.acked += len(acked)
+            self._teller.tell(f"{name}: {len(found)} LSNs, each once; digest {log[:16]}")
+
+    def _attempts(self) -> dict[int, list[Any]]:
+        """Of each micro-batch what every attempt at it wrote."""
+        found: dict[int, list[Any]] = {}
+        for line in self._done():
+            number = line["batch"]
+            check(line["written"] == line["again"], f"batch {number} read again differs: {line}")
+            found.setdefault(number, []).append(line["written"])
+        for number, attempts in found.items():
+            same = all(one == attempts[0] for one in attempts)
+            check(same, f"batch {number} had other rows when it was done again: {attempts}")
+        check(sorted(found) == list(range(len(found))), f"batches {sorted(found)}")
+        return found
+
+    def _sunk(self, batches: list[int]) -> list[tuple[int, int, bytes]]:
+        rows: list[tuple[int, int, bytes]] = []
+        there = sorted(int(one.name.partition("=")[2]) for one in self._sink.iterdir())
+        check(there == batches, f"the sink has batches {there}, and the ledger {batches}")
+        for number in batches:
+            for file in sorted((self._sink / f"batch={number}").glob("*.parquet")):
+                table = pq.ParquetFile(file).read()
+                columns = [table.column(name).to_pylist() for name in ("shard", "lsn", "value")]
+                rows += zip(*columns, strict=True)
+        return rows
+
+    def _log(self, client: SyncLogClient, shard: int) -> dict[int, bytes]:
+        """The records of a log, by a linearizable read of all of it."""
+        found: dict[int, bytes] = {}
+        lsn = 1
+        while True:
+            result = client.shard(shard).read(lsn, timeout=UP_LIMIT_S)
+            for item in result.items:
+                if isinstance(item, Records):
+                    found.update(enumerate(item.records(), item.first_lsn))
+                else:
+                    self.seen.gap_lsns += item.record_count
+            if result.next_lsn == lsn:
+                return found
+            lsn = result.next_lsn
+
+    @property
+    def _sink(self) -> Path:
+        return self._driver.directory / "rows"
+
+    def _ledger(self) -> list[dict[str, Any]]:
+        return _lines(self._driver.directory / "ledger.jsonl")
+
+    def _done(self) -> list[dict[str, Any]]:
+        return [line for line in self._ledger() if "batch" in line]
+
+    def _within(self) -> bool:
+        """Whether a micro-batch is under way, as far as the ledger says."""
+        ledger = self._ledger()
+        return bool(ledger) and "began" in ledger[-1]
+
+    def _ended(self) -> list[dict[str, Any]]:
+        return _lines(self._driver.directory / "ended.jsonl")
+
+
+def digest(rows: list[tuple[int, bytes]]) -> str:
+    """Of LSNs with their records, in order."""
+    found = hashlib.sha256()
+    for lsn, record in rows:
+        found.update(lsn.to_bytes(8, "little") + len(record).to_bytes(4, "little") + record)
+    return found.hexdigest()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file that somebody may be writing, or was killed while writing."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
