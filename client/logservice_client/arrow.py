@@ -122,6 +122,14 @@ def block_of(data: pa.Array | pa.RecordBatch, codec: str | None = None) -> bytes
     return block_of_parts(made, time.time_ns() // 1000, codec)
 
 
+def columns_of(column: pa.Array) -> tuple[memoryview, memoryview]:
+    """Offsets and bytes of a column of values, as `block_of_columns` takes them. Raises as
+    `block_of` does, but for TooLarge.
+    """
+    found = _values_only(column).values
+    return memoryview(found.offsets), memoryview(found.data)
+
+
 def lsns(first_lsn: int, count: int) -> pa.Int64Array:
     """``first_lsn .. first_lsn + count - 1``."""
     return pc.add(_numbers((count - 1).bit_length()).slice(0, count), first_lsn)

@@ -47,6 +47,7 @@ from logservice_client.follow import Follow
 from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
 from logservice_client.lag import Standing
+from logservice_client.named_session import NamedSession
 from logservice_client.pipeline import HandedOver
 from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
 from logservice_client.records import Record, checked_records, expected, too_large
@@ -213,6 +214,36 @@ class Shard(ShardCalls):
             bytes(block), count, self.writer_epoch, deadline_s, expected(expected_lsn)
         )
         return await self._lsn(future, timeout)
+
+    async def named_session(
+        self,
+        name: str,
+        *,
+        epoch: int,
+        content: bytes,
+        stamp_us: int,
+        ttl_s: int = 0,
+        timeout: float | None = None,
+    ) -> NamedSession:
+        """Open the session of that name for an epoch: appends that a later process can go on with
+        (`named_session`). It needs cluster version 2.
+
+        content: 32 bytes that stand for all blocks of the epoch; whoever opens it again has to say
+        the same. stamp_us: of an epoch that nobody has opened before. ttl_s: see the proto.
+        """
+        request = message(
+            log_pb2.OpenSessionRequest,
+            shard_id=self.shard_id,
+            name=name,
+            epoch=epoch,
+            content=content,
+            stamp_us=stamp_us,
+            ttl_s=ttl_s,
+        )
+        self._history.check()
+        session = NamedSession(self._caller, self._history, request, lambda: self.writer_epoch)
+        await session.open(timeout)
+        return session
 
     async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
         batch = self._appender.queue.last_batch()

@@ -183,20 +183,14 @@ def parse_options(
     options = {name.lower(): value for name, value in given.items()}
     if not options or "provider" in options:
         raise OptionError(_NO_TABLE)
-    for name, variable in _ENVIRONMENT.items():
-        if environment.get(variable):
-            options.setdefault(name, environment[variable])
+    add_environment(options, environment)
     unknown = sorted(options.keys() - KNOWN.keys())
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; there are: {', '.join(KNOWN)}")
     for name, (only, why) in _ONLY.items():
         if name in options and use not in (only, Use.ANY):
             raise OptionError(f"option '{name}': {why}")
-    if not options.get("logservice.endpoints", "").strip():
-        raise OptionError(
-            "option 'logservice.endpoints', or LOGSERVICE_ENDPOINTS in the environment, is "
-            "required: host:port,host:port"
-        )
+    check_endpoints(options)
     shards, names = _logs(options)
     starting_words = [EARLIEST] if use == Use.BATCH else [EARLIEST, LATEST]
     include_gaps = boolean(options, "includegaps", default=False)
@@ -239,6 +233,22 @@ def parse_options(
     return read
 
 
+def add_environment(options: dict[str, str], environment: Mapping[str, str]) -> None:
+    """Put what only the environment says beside the options."""
+    for name, variable in _ENVIRONMENT.items():
+        if environment.get(variable):
+            options.setdefault(name, environment[variable])
+
+
+def check_endpoints(options: Mapping[str, str]) -> None:
+    """Raise OptionError when nothing says where the stores are."""
+    if not options.get("logservice.endpoints", "").strip():
+        raise OptionError(
+            "option 'logservice.endpoints', or LOGSERVICE_ENDPOINTS in the environment, is "
+            "required: host:port,host:port"
+        )
+
+
 def check_named(read: ReadOptions, shards: Iterable[int]) -> None:
     """Raise OptionError when offsets name a log that is not among `shards`, which are read."""
     for prefix, offsets in (("starting", read.starting), ("ending", read.ending)):
@@ -275,15 +285,17 @@ def _logs(options: Mapping[str, str]) -> tuple[tuple[int, ...] | None, tuple[str
             raise OptionError(f"option '{option}': logs are numbered from 1")
         if found:
             shards.add(found)
-        elif not _is_name(part):
+        elif not is_name(part):
             raise OptionError(f"option '{option}': {part!r} is neither an id nor the name of a log")
         else:
             names.append(part)
     return tuple(sorted(shards)), tuple(dict.fromkeys(names))
 
 
-def _is_name(text: str) -> bool:
-    """Not every such text is a name, but what is a mistaken number is none."""
+def is_name(text: str) -> bool:
+    """Whether it may be the name of a log. Not every such text is one, but what is a mistaken
+    number is none.
+    """
     return (
         0 < len(text.encode()) <= NAME_BYTES_MAX
         and not text.lstrip("+-").replace(".", "").isdecimal()

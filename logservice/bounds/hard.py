@@ -53,6 +53,21 @@ The number is below SESSIONS_PER_OWNER_MAX, because opening a session is an entr
 opens one after another and never uses them makes room by itself instead of locking its siblings
 out."""
 
+NAMED_SESSIONS_MAX: Final = 4096
+"""Named sessions of a shard. They give way to nothing, so this is apart from SESSIONS_MAX: jobs
+take no client's session, and clients no job's."""
+
+NAMED_SESSIONS_PER_OWNER_MAX: Final = NAMED_SESSIONS_MAX // 2
+"""Named sessions of one identity, so that none can take them all."""
+
+SESSION_EPOCH_BITS: Final = 32
+"""Blocks of one epoch of a named session, as a power of two: each is an entry, and four thousand
+million of them take months at the rate of a disk."""
+
+SESSION_EPOCH_MAX: Final = 2**31 - 1
+"""Newest epoch of a named session: one every second for 68 years. It leaves the upper half of the
+sequences to what is above every epoch."""
+
 APPEND_TIME_US_MAX: Final = 2**53
 """Latest append time that a clock may give: in the year 2255. A leader whose clock is beyond that
 counts on by single microseconds, for which the 2^63 of the format are enough."""
@@ -549,6 +564,10 @@ _HARD: Final = {
         *_HARD_1,
         HOLD_TTL_S_MIN,
         HOLD_TTL_S_MAX,
+        NAMED_SESSIONS_MAX,
+        NAMED_SESSIONS_PER_OWNER_MAX,
+        SESSION_EPOCH_BITS,
+        SESSION_EPOCH_MAX,
         READER_HOLD_TTL_S_MAX,
         READER_HOLDS_PER_OWNER_MAX,
         READER_HOLDS_MAX,

@@ -61,6 +61,7 @@ from logservice.nodehost.truncation import export_file
 from logservice.nodehost.truncation.export_file import ExportCorrupt, ExportFile
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
+from logservice.rsm.named_sessions import NO_CONTENT, NamedSession, NamedSessions
 from logservice.rsm.restoring import Restoring
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
@@ -336,6 +337,39 @@ def _timed_log_state() -> LogState:
     return state
 
 
+def _named_log_state() -> LogState:
+    state = _timed_log_state()
+    _, session = next(iter(state.sessions))
+    lost = NamedSession(
+        CLAIM.owner,
+        bytes(range(16)),
+        0,
+        Index(8),
+        content=NO_CONTENT,
+        stamp_us=0,
+        ttl_s=0,
+        used_us=0,
+    )
+    lost.lose()
+    state.named = NamedSessions(
+        {
+            SessionId(5): lost,
+            SessionId(9): NamedSession(
+                CLAIM.owner,
+                NONCE,
+                (7 << 32) + 2,
+                Index(30),
+                deque(session.window),
+                content=bytes(range(32)),
+                stamp_us=-TIME_US,
+                ttl_s=86_400,
+                used_us=TIME_US,
+            ),
+        }
+    )
+    return state
+
+
 def _restoring_log_state() -> LogState:
     state = LogState(applied_index=Index(40), next_lsn=Lsn(2_000))
     state.lineage = Lineage(2, bytes(range(16)), bytes(range(16, 32)), Lsn(4_999))
@@ -367,6 +401,21 @@ def _show_log_state(state: LogState) -> Any:
         )
         for session, row in state.sessions
     ]
+    named = [
+        (
+            session,
+            row.owner,
+            row.nonce,
+            row.last_sequence,
+            row.last_used,
+            row.content,
+            row.stamp_us,
+            row.ttl_s,
+            row.used_us,
+            list(row.window),
+        )
+        for session, row in state.named
+    ]
     return (
         state.applied_index,
         state.next_lsn,
@@ -383,6 +432,7 @@ def _show_log_state(state: LogState) -> Any:
         state.restoring,
         state.holds,
         rows,
+        named,
         state.rejected,
     )
 
@@ -420,6 +470,7 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
     ),
     commands.Retain(7, Lsn(4096)),
     commands.TruncateMirror(APP, bytes(range(16)), Lsn(2**40)),
+    commands.OpenNamedSession(APP, 2**31 - 1, 86_400, TIME_US, bytes(range(32)), "spark/ärchiv/7"),
 )
 
 _BLOCKS = [
@@ -719,6 +770,14 @@ LOG_STATE = Format(
         Sample(
             name="append times",
             value=_timed_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
+            name="named sessions",
+            value=_named_log_state(),
             encode=snapshot_codec.encode_state,
             decode=snapshot_codec.decode_state,
             show=_show_log_state,

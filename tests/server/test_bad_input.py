@@ -145,7 +145,12 @@ async def test_every_rpc_of_a_log_refuses_shard_0_and_unknown_shards(
     """
     needed = {"block": block(), "lsn": 1, "name": "n", "holder": "h", "count": 1}
     needed |= {"from_lsn": 1, "to_lsn": 2, "base_lsn": 1, "end_lsn": 2, "digest": bytes(32)}
-    needed |= {"first_lsn": 1, "blocks": [{"block": block()}], "lineage": b"l" * 16}
+    needed |= {
+        "first_lsn": 1,
+        "blocks": [{"block": block()}],
+        "lineage": b"l" * 16,
+        "content": b"c" * 32,
+    }
     if rpc.name == "BeginRestore":
         needed |= {"lineage": {"number": 1, "id": b"l" * 16}, "next_timestamp": 1}
     known = {
