@@ -432,12 +432,12 @@ class World:
     def _patience_s(self) -> float:
         """How long HAKeeper waits for a directory that will never come back, because its disk is
         lost, and for how long it asks nothing more of a store where it failed too often: there may
-        be no other (seed 14002683); it looks again at the next pass (short seed 18000113). It
-        counts ticks, which are longer in some worlds (seed 501437).
+        be no other (seed 14002683); it looks again at the next pass (short seeds 18000113,
+        74000907). It counts ticks, which are longer in some worlds (seed 501437).
         """
         ticks = 0
         if any(store.gave_up_a_directory and store.disk.lost for store in self.stores):
-            ticks += bounds.HAKEEPER_FAILED_DIRECTORY_TICKS
+            ticks += bounds.HAKEEPER_FAILED_DIRECTORY_TICKS + bounds.HAKEEPER_IDLE_CHECK_TICKS
         for _, replica in self._members(HAKEEPER_SHARD):
             machine = replica.state_machine
             if isinstance(machine, HAKeeperRsm) and any(
