@@ -24,7 +24,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance stream chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-java test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance stream chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -49,7 +49,12 @@ test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 	LOGSERVICE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/ui
 
 test-go: .venv ## the client of examples/go, built and run against a cluster
-	LOGSERVICE_REQUIRE_GO=1 $(BIN)/python -m pytest -n 0 tests/examples/test_go_client.py
+	LOGSERVICE_REQUIRE_GO=1 $(BIN)/python -m pytest -n 0 tests/examples/test_other_languages.py
+
+test-java: .venv ## the client of examples/java, built and run against a cluster; as root Debian's JDK and Maven are installed when missing
+	@tools/need_program.sh javac default-jdk-headless || echo "no javac: the tests will say so"
+	@tools/need_program.sh mvn maven || echo "no mvn: the tests will say so"
+	LOGSERVICE_REQUIRE_JAVA=1 $(BIN)/python -m pytest -n 0 tests/examples/test_other_languages.py
 
 test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an environment of its own
 	LOGSERVICE_REQUIRE_S3=1 $(BIN)/python -m pytest -n 0 tests/archive/test_bucket.py
@@ -79,7 +84,7 @@ format: .venv ## rewrite to the house format
 
 types: .venv ## mypy --strict
 	$(BIN)/mypy logservice client/logservice_wire client/logservice_client \
-	    client/pyspark_logservice tools examples bench
+	    client/logservice_delta client/pyspark_logservice tools examples bench
 
 audit-dependencies: ## known vulnerabilities of the pinned packages; says how many it looked up
 	@$(PYTHON) -m tools.audit_dependencies $(AUDIT)

@@ -67,7 +67,7 @@ def main() -> None:
     given = parser.parse_args()
     folder = Folder(given.folder)
     blocks = items(given.mib << 20, given.record_bytes, 1000, text=given.text)
-    size = sum(len(item.block.values) for item in blocks)
+    size = sum(len(item.columns().values.data) for item in blocks)
     source = given.folder / "blocks"
     source.write_bytes(b"".join(item.block.data for item in blocks))
     end_lsn = blocks[-1].next_lsn

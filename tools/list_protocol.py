@@ -35,6 +35,7 @@ _MIB = 1024 * _KIB
 LIMITS: tuple[tuple[str, float, str, str], ...] = (
     ("a block with its header", wire.BLOCK_BYTES_MAX, "bytes", "hard"),
     ("records of a block", wire.BLOCK_RECORDS_MAX, "", "hard"),
+    ("columns of a wide block, opened", wire.BLOCK_PLAIN_BYTES_MAX, "bytes", "hard"),
     ("one record", wire.RECORD_BYTES_MAX, "bytes", "hard"),
     ("unanswered sequences of a session", wire.SESSION_WINDOW, "", "hard"),
     ("names of holds, writers' holders, shards", wire.NAME_BYTES_MAX, "bytes", "hard"),

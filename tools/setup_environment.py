@@ -7,8 +7,9 @@ a machine must have and which pins are installed.
   interpreter, and when it matches, nothing is done. When only the pins changed, pip brings the
   existing environment up to them.
 - Some system packages are needed: Debian splits `venv` off the interpreter and ships no Java;
-  plyvel has wheels only for x86-64 up to Python 3.12 and is compiled elsewhere. As root the set-up
-  installs the missing ones; otherwise it prints the exact command and stops.
+  up to Python 3.12 plyvel has wheels only for x86-64 and is compiled elsewhere (from 3.13 on it is
+  plyvel-next, which has them). As root the set-up installs the missing ones; otherwise it prints
+  the exact command and stops.
 - WITHOUT_JAVA=1 waives Java: everything but the Spark parts works without it.
 - The pins are complete: pip runs with --no-deps and --no-build-isolation, and `pip check` judges.
 - pip refuses a file whose hash is not in `requirements/*.txt` (--require-hashes), from whatever
@@ -31,9 +32,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 STAMP = ENVIRONMENT / ".stamp"
-PINS = ("build", "runtime", "archive", "spark", "otel", "dev")
+PINS = ("build", "runtime", "archive", "codecs", "spark", "delta", "otel", "dev")
 OLDEST_PYTHON = (3, 11)
-NEWEST_PYTHON_WITH_PLYVEL_WHEEL = (3, 12)
+NEWEST_PYTHON_WITH_PLYVEL = (3, 12)
 PIP_ATTEMPTS = 3
 
 
@@ -89,10 +90,7 @@ def missing_system_packages() -> list[str]:
         missing.append("python3-venv")
     if os.environ.get("WITHOUT_JAVA") != "1" and shutil.which("java") is None:
         missing.append("default-jre-headless")
-    wheel = (
-        sys.version_info[:2] <= NEWEST_PYTHON_WITH_PLYVEL_WHEEL and platform.machine() == "x86_64"
-    )
-    if not wheel:
+    if sys.version_info[:2] <= NEWEST_PYTHON_WITH_PLYVEL and platform.machine() != "x86_64":
         if shutil.which("g++") is None:
             missing.append("g++")
         if not Path(sysconfig.get_paths()["include"], "Python.h").exists():

@@ -352,13 +352,15 @@ class Appender:
             if batch.on_wire:
                 batch.on_wire = False
                 batch.maybe_applied |= error.outcome is Outcome.UNKNOWN or batch is not refused
+        # A block that a later cluster version takes is not repeated: a person raises that.
+        repeated = error.reason in REPEATABLE and not error.number("needed")
         if isinstance(error, LineageChanged):
             self._history.refused(error)
         if error.reason is Reason.SESSION_EXPIRED:
             self._lose_session(error)
         elif error.reason in _FOR_EVERYBODY:
             self._give_up_all(error)
-        elif error.reason in REPEATABLE or error.outcome is Outcome.UNKNOWN:
+        elif repeated or error.outcome is Outcome.UNKNOWN:
             self._delayed(error)
         elif refused is not None:
             self._refuse(refused, error)

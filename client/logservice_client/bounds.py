@@ -48,6 +48,12 @@ kilobyte; it is enough for the fastest log to have its largest blocks in flight.
 PIPELINED_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of the same records: those in flight and as many again. One append may always go."""
 
+# --- reading -----------------------------------------------------------------------------------
+
+ANSWER_PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes that the compressed blocks of one answer may be opened to at once: sixteen times the answer
+that a store gives by itself. Who wants more takes them one by one."""
+
 # --- time --------------------------------------------------------------------------------------
 
 TIMEOUT_DEFAULT_S: Final = 30.0

@@ -115,12 +115,16 @@ class HeldLog:
 
     async def release(self) -> None:
         """End it. A hold that cannot be released expires by itself."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await self.leave()
         if self._lost is None:
             with contextlib.suppress(LogServiceError):
                 await self._log.release_hold(self.name, timeout=self._interval_s)
+
+    async def leave(self) -> None:
+        """Renew it no more, and let it stand until its time is over: for who comes back."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
 
     async def __aenter__(self) -> Self:
         await self.set()

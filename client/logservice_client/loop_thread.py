@@ -33,9 +33,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="logservice-client", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="logservice-client", daemon=True)
         self._thread.start()
 
     @property
@@ -88,9 +86,14 @@ class LoopThread:
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
-            self.loop.run_until_complete(self._end_what_is_left())
-            self.loop.close()
             self._ended.set()
+
+    def _run(self) -> None:
+        # To its very end here: whoever closes it may have a loop of his own that runs, as a
+        # notebook has, and then no other one runs on his thread.
+        self.loop.run_forever()
+        self.loop.run_until_complete(self._end_what_is_left())
+        self.loop.close()
 
     def _may_wait(self) -> None:
         """Raises where waiting would be for ever."""

@@ -3,6 +3,12 @@
 Blocks arrive as they were appended and stay opaque bytes until records are asked for; each is
 validated (CRC, offsets) when it arrives, so that damage between the leader and here is noticed. A
 block that begins below the LSN asked for is shown from that LSN on.
+
+A wide block (version 2) is opened when its contents are asked for, and what that takes is given
+back with them. So one that cannot be opened is the error of that item (CorruptBlock, CodecMissing)
+and not of the answer: a reader may go on behind it. Who asks a whole answer for its records is
+refused what opened would take more than ANSWER_PLAIN_BYTES_MAX; item by item it is at most
+BLOCK_PLAIN_BYTES_MAX at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logservice_wire.block import Block
-from logservice_wire.errors import Discontinuity
+from logservice_wire.columns import Columns
+from logservice_wire.errors import Discontinuity, TooLarge
 from logservice_wire.v1 import log_pb2
 
+from logservice_client.bounds import ANSWER_PLAIN_BYTES_MAX
+
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow
 
 
@@ -91,11 +102,22 @@ class Records:
         return self.block.timestamp_us
 
     def records(self) -> list[bytes]:
-        """The records; the i-th has LSN ``first_lsn + i``."""
+        """The records; the i-th has LSN ``first_lsn + i``. Raises as `columns`."""
         return self.block.records(self.skipped, self.skipped + self.record_count)
 
+    def columns(self) -> Columns:
+        """The records with their keys, headers and times, if the block has such. A compressed block
+        is opened anew by each call.
+
+        Raises CorruptBlock for a block that is not what it says, CodecMissing for one that is
+        compressed with what this program has no package for.
+        """
+        return self.block.columns().part(self.skipped, self.skipped + self.record_count)
+
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """Columns lsn, term, timestamp, value; values are not copied. Needs the [arrow] extra."""
+        """Columns lsn, term, timestamp, value, key, headers; those of the block are not copied,
+        unless it is compressed. Needs the [arrow] extra. Raises as `columns`.
+        """
         from logservice_client.arrow import record_batch
 
         return record_batch(self)
@@ -128,8 +150,46 @@ class ReadResult:
         return tuple(item for item in self.items if isinstance(item, Gap))
 
     def records(self) -> list[bytes]:
-        """All records in order; gaps are left out."""
-        return [record for block in self.blocks for record in block.records()]
+        """All records in order; gaps are left out. Raises as `Records.columns`, and TooLarge when
+        its blocks opened are more than ANSWER_PLAIN_BYTES_MAX: then take the items one by one.
+        """
+        return [record for block in self._openable() for record in block.records()]
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All records in order, a chunk for each block; columns are as in `Records.to_arrow`. Needs
+        the [arrow] extra. Raises as `records`.
+        """
+        from logservice_client.arrow import table
+
+        return table(self._openable())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same as a DataFrame whose columns are Arrow's. Needs the [arrow] extra and pandas."""
+        from logservice_client.arrow import pandas_frame
+
+        frame: pandas.DataFrame = pandas_frame(self._openable())
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """The same as a DataFrame of Polars, which takes Arrow's bytes over. Needs the [polars]
+        extra.
+        """
+        from logservice_client.arrow import polars_frame
+
+        frame: polars.DataFrame = polars_frame(self._openable())
+        return frame
+
+    def _openable(self) -> tuple[Records, ...]:
+        blocks = self.blocks
+        size = sum(item.block.plain_bytes for item in blocks)
+        if size > ANSWER_PLAIN_BYTES_MAX:
+            raise TooLarge(
+                "the blocks of this answer are too much at once: take its items one by one",
+                name="answer_plain_bytes",
+                value=size,
+                limit=ANSWER_PLAIN_BYTES_MAX,
+            )
+        return blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from logservice_wire.block import encoded_size, peek_block
 from logservice_wire.bounds import RECORD_BYTES_MAX
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import (
     DeadlineExceeded,
     LineageChanged,
@@ -44,11 +47,15 @@ from logservice_client.follow import Follow
 from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
 from logservice_client.lag import Standing
+from logservice_client.named_session import NamedSession
 from logservice_client.pipeline import HandedOver
 from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
 from logservice_client.records import Record, checked_records, expected, too_large
 from logservice_client.redundancy import Redundancy
 from logservice_client.shard_calls import ShardCalls
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Shard(ShardCalls):
@@ -138,6 +145,52 @@ class Shard(ShardCalls):
         found = self._caller.traceparent
         return found() if found is not None else ""
 
+    async def append_columns(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes]] | None = None,
+        times_us: Sequence[int] | None = None,
+        codec: str | None = None,
+        expected_lsn: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Append records with keys, headers and times of their own (microseconds since 1970), as
+        far as they have such, as one block; return the first LSN. `codec`: "zstd" or "lz4"
+        compresses them here, and readers open them. All else is as with `append`.
+
+        Readers need a client that knows such blocks, and the package of the codec. Below cluster
+        version 2 NotReady{cluster_version, needed} is raised at once; values alone, without a
+        codec, are a plain block. Raises InvalidArgument, TooLarge, CodecMissing.
+        """
+        block = encode_columns(
+            values,
+            time.time_ns() // 1000,
+            keys=keys,
+            headers=headers,
+            times_us=times_us,
+            codec=codec,
+        )
+        return await self.append_block(block, expected_lsn=expected_lsn, timeout=timeout)
+
+    async def append_arrow(
+        self,
+        data: pyarrow.RecordBatch | pyarrow.Array,
+        *,
+        codec: str | None = None,
+        expected_lsn: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Append a column of values, or a RecordBatch of the columns value and, if wished, key,
+        headers and timestamp, as one block, without a look at any record. Needs the [arrow] extra.
+        All else is as with `append_columns`.
+        """
+        from logservice_client.arrow import block_of
+
+        block = block_of(data, codec)
+        return await self.append_block(block, expected_lsn=expected_lsn, timeout=timeout)
+
     async def append_block(
         self,
         block: bytes,
@@ -145,7 +198,8 @@ class Shard(ShardCalls):
         expected_lsn: int | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Append a block made by `logservice_wire.block.encode_block`; return its first LSN.
+        """Append a block made by `encode_block` or `encode_columns` of `logservice_wire`, or by
+        `arrow.block_of`; return its first LSN.
 
         The leader checks the block's checksum. All else is as with `append`.
         """
@@ -160,6 +214,36 @@ class Shard(ShardCalls):
             bytes(block), count, self.writer_epoch, deadline_s, expected(expected_lsn)
         )
         return await self._lsn(future, timeout)
+
+    async def named_session(
+        self,
+        name: str,
+        *,
+        epoch: int,
+        content: bytes,
+        stamp_us: int,
+        ttl_s: int = 0,
+        timeout: float | None = None,
+    ) -> NamedSession:
+        """Open the session of that name for an epoch: appends that a later process can go on with
+        (`named_session`). It needs cluster version 2.
+
+        content: 32 bytes that stand for all blocks of the epoch; whoever opens it again has to say
+        the same. stamp_us: of an epoch that nobody has opened before. ttl_s: see the proto.
+        """
+        request = message(
+            log_pb2.OpenSessionRequest,
+            shard_id=self.shard_id,
+            name=name,
+            epoch=epoch,
+            content=content,
+            stamp_us=stamp_us,
+            ttl_s=ttl_s,
+        )
+        self._history.check()
+        session = NamedSession(self._caller, self._history, request, lambda: self.writer_epoch)
+        await session.open(timeout)
+        return session
 
     async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
         batch = self._appender.queue.last_batch()

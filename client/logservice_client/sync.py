@@ -41,6 +41,7 @@ from logservice_client.lag import Standing
 from logservice_client.lineage import Lineage
 from logservice_client.loop_thread import LoopThread
 from logservice_client.meter import Meter
+from logservice_client.named_session import NamedSession
 from logservice_client.pipeline import Pipeline
 from logservice_client.read_result import Gap, Records
 from logservice_client.records import Record, checked_records, expected
@@ -247,6 +248,8 @@ class SyncShard(_Face[Shard]):
 
     append = _waiting(Shard.append)
     append_block = _waiting(Shard.append_block)
+    append_columns = _waiting(Shard.append_columns)
+    append_arrow = _waiting(Shard.append_arrow)
     read = _waiting(Shard.read)
     lsn_at_time = _waiting(Shard.lsn_at_time)
     digest = _waiting(Shard.digest)
@@ -264,6 +267,22 @@ class SyncShard(_Face[Shard]):
     def hold(self, name: str, lsn: int, *, ttl: int = HOLD_TTL_S) -> SyncHeldLog:
         """See `Shard.hold`: ``with log.hold("nightly-backup", lsn) as held: ...``"""
         return SyncHeldLog(self._client, self._async.hold(name, lsn, ttl=ttl))
+
+    def named_session(
+        self,
+        name: str,
+        *,
+        epoch: int,
+        content: bytes,
+        stamp_us: int,
+        ttl_s: int = 0,
+        timeout: float | None = None,
+    ) -> SyncNamedSession:
+        """See `Shard.named_session`."""
+        opening = self._async.named_session(
+            name, epoch=epoch, content=content, stamp_us=stamp_us, ttl_s=ttl_s, timeout=timeout
+        )
+        return SyncNamedSession(self._client, self._wait(opening))
 
     def append_async(
         self,
@@ -386,6 +405,7 @@ class SyncHeldLog(_Face[HeldLog]):
     """See `HeldLog`. Get it from `SyncShard.hold`."""
 
     move = _waiting(HeldLog.move)
+    leave = _waiting(HeldLog.leave)
 
     @property
     def lsn(self) -> int:
@@ -515,6 +535,23 @@ def _on_a_thread(serve: Callable[[TnShard, threading.Event], None]) -> Serve:
             raise
 
     return run
+
+
+class SyncNamedSession(_Face[NamedSession]):
+    """See `NamedSession`. Get it from `SyncShard.named_session`."""
+
+    open = _waiting(NamedSession.open)
+    append = _waiting(NamedSession.append)
+
+    @property
+    def appended(self) -> int:
+        """See `NamedSession.appended`."""
+        return self._async.appended
+
+    @property
+    def stamp_us(self) -> int:
+        """See `NamedSession.stamp_us`."""
+        return self._async.stamp_us
 
 
 class SyncService(_Face[Service]):

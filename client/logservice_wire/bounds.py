@@ -16,6 +16,17 @@ BLOCK_RECORDS_MAX: Final = 1_000_000
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of a block with its header. Everyone whom a block passes holds it whole in memory."""
 
+BLOCK_PLAIN_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a block's columns once it is opened. A reader needs as much memory for a moment, whoever
+wrote the block; text that compresses to a quarter still fills a block."""
+
+BLOCK_RATIO_MAX: Final = 255
+"""Times that the columns may be larger than the body: what lz4 reaches. Beyond it a few bytes could
+claim a million LSNs; what compresses better is padded."""
+
+BLOCK_HEADERS_MAX: Final = 1_000_000
+"""Headers of all records of a block together: as many as records."""
+
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 """Bytes of one record: as many as fit into a block of one record."""
 
@@ -45,6 +56,7 @@ class BlockBounds:
 
     records_max: int = BLOCK_RECORDS_MAX
     bytes_max: int = BLOCK_BYTES_MAX
+    plain_bytes_max: int = BLOCK_PLAIN_BYTES_MAX
 
 
 BLOCK_BOUNDS: Final = BlockBounds()

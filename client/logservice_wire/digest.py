@@ -9,16 +9,24 @@ from an archive, and in another cluster that cut its blocks elsewhere.
 
 A range is digested in *pieces*. A piece ends behind the LSN with which it has PIECE_LSNS LSNs, or
 PIECE_BYTES bytes of records, or at the end of the range: the contents decide that, never a reader.
-A piece is three SHA-256 digests (the records' bytes, their lengths, the gaps), and each piece's
-digest covers the one before it. So a reader can stop behind any piece and go on elsewhere, at
-another replica even, with 32 bytes (`Digester.chain`). At the end one more digest covers the
-bounds.
+A piece is three SHA-256 digests (the records' bytes, their lengths, the gaps), with wide blocks
+four, and each piece's digest covers the one before it. So a reader can stop behind any piece and go
+on elsewhere, at another replica even, with 32 bytes (`Digester.chain`). At the end one more digest
+covers the bounds.
+
+A *wide* block (version 2 of a block) is digested unopened: a store cannot and need not know what
+its records are. Of each run of its records a fourth digest has the LSNs, which records of the
+body they are, and a digest of the body; so what is told of them is covered to the byte, and other
+columns, another codec or other records give another digest. The body counts as bytes of the piece
+once, with the first record of the run. A block that was cut and one that was not give the same:
+runs that follow one another in one body are one run.
 
 No record is touched by Python code: the lengths of a block are one subtraction of big integers, and
 where a piece ends is a binary search in its offsets.
 
-INV-DIGEST-1: equal runs of LSNs give equal digests, whatever blocks they are in and wherever the
-computation was interrupted; a changed, moved, added or missing byte, LSN or reason gives another.
+INV-DIGEST-1: equal runs of LSNs give equal digests, whatever blocks they are in (wide ones:
+however they are cut) and wherever the computation was interrupted; a changed, moved, added or
+missing byte, LSN or reason gives another.
 """
 
 from __future__ import annotations
@@ -59,6 +67,7 @@ _DEFINITION: Final = 1
 """The version of the definition; it is digested, so another one gives other digests."""
 _PIECE: Final = struct.Struct("<16sBBQQ")
 _GAP: Final = struct.Struct("<QQI")
+_WIDE: Final = struct.Struct("<QQI")
 _PIECE_TAG: Final = b"logservice piece"
 _RANGE_TAG: Final = b"logservice range"
 _LENGTH_BYTES: Final = 4
@@ -97,6 +106,8 @@ class Digester:
         self.chain_counts = (0, 0, 0)
         """`records`, `gap_lsns` and `value_bytes` of the whole pieces."""
         self._gap_lsn = self._gap_reason = 0
+        self._body = b""
+        self._body_lsn = self._body_first = 0
         self._begin_piece()
 
     def end_here(self) -> None:
@@ -126,9 +137,11 @@ class Digester:
 
         Raises ValueError when LSNs before it are missing.
         """
-        self.add_columns(
-            first_lsn, block.record_count, block.offsets, block.offsets_column, block.values
-        )
+        if block.wide:
+            self._add_wide(first_lsn, block)
+            return
+        values = block.columns().values
+        self.add_columns(first_lsn, len(values), values.offsets, values.column, values.data)
 
     def add_columns(
         self,
@@ -145,7 +158,7 @@ class Digester:
         start = self._skipped(first_lsn, count)
         stop = min(count, self.to_lsn - first_lsn)
         while start < stop:
-            self._end_gap()
+            self._end_run()
             end = self._piece_end(offsets, start, stop)
             low, high = offsets[start], offsets[end]
             self._values.update(values[low:high])
@@ -170,12 +183,35 @@ class Digester:
         while left > 0:
             taken = min(left, self._begun_lsn + PIECE_LSNS - self.next_lsn)
             if self._gap_reason != reason:
-                self._end_gap()
+                self._end_run()
                 self._gap_lsn, self._gap_reason = self.next_lsn, reason
             self.gap_lsns += taken
             self.next_lsn += taken
             self._close_full_piece()
             left -= taken
+
+    def _add_wide(self, first_lsn: int, block: Block) -> None:
+        start = self._skipped(first_lsn, block.record_count)
+        stop = min(block.record_count, self.to_lsn - first_lsn)
+        if start >= stop:
+            return
+        whole = hashlib.sha256(block.form)
+        whole.update(block.body)
+        body = whole.digest()
+        while start < stop:
+            number = block.first + start
+            run_end = self._body_first + self.next_lsn - self._body_lsn
+            if (self._body, run_end) != (body, number):
+                self._end_run()
+                self._body, self._body_lsn, self._body_first = body, self.next_lsn, number
+                self._bytes += len(block.body)
+            # A body is smaller than a piece, so the next piece takes more of it than one record.
+            room = 1 if self._bytes >= PIECE_BYTES else self._begun_lsn + PIECE_LSNS - self.next_lsn
+            taken = min(stop - start, room)
+            self.records += taken
+            self.next_lsn += taken
+            start += taken
+            self._close_full_piece()
 
     def _skipped(self, first_lsn: int, count: int) -> int:
         """How many LSNs of a run were fed already, or lie below the range."""
@@ -195,13 +231,21 @@ class Digester:
         self._values = hashlib.sha256()
         self._lengths = hashlib.sha256()
         self._gaps = hashlib.sha256()
+        self._wide: hashlib._Hash | None = None
 
-    def _end_gap(self) -> None:
-        """What follows is another run: adjacent gaps with one reason are one run."""
+    def _end_run(self) -> None:
+        """What follows is another run: adjacent gaps with one reason are one run, and adjacent
+        records of one body.
+        """
         if self._gap_reason:
             count = self.next_lsn - self._gap_lsn
             self._gaps.update(_GAP.pack(self._gap_lsn, count, self._gap_reason))
             self._gap_reason = 0
+        if self._body:
+            self._wide = self._wide or hashlib.sha256()
+            count = self.next_lsn - self._body_lsn
+            self._wide.update(_WIDE.pack(self._body_lsn, count, self._body_first) + self._body)
+            self._body = b""
 
     def _close_full_piece(self) -> None:
         if (
@@ -210,9 +254,10 @@ class Digester:
             and not self.done
         ):
             return
-        self._end_gap()
+        self._end_run()
         head = _PIECE.pack(_PIECE_TAG, _DEFINITION, Covers.RECORDS, self._begun_lsn, self.next_lsn)
-        streams = (self._values, self._lengths, self._gaps)
+        streams = [self._values, self._lengths, self._gaps]
+        streams += [self._wide] if self._wide is not None else []
         self.chain = hashlib.sha256(
             b"".join((head, self.chain, *(stream.digest() for stream in streams)))
         ).digest()

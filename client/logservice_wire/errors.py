@@ -66,6 +66,7 @@ class Reason(enum.Enum):
     CLIENT_CLOSED = "CLIENT_CLOSED"
     HANDSHAKE_FAILED = "HANDSHAKE_FAILED"
     DISCONTINUITY = "DISCONTINUITY"
+    CODEC_MISSING = "CODEC_MISSING"
 
 
 class LogServiceError(Exception):
@@ -568,6 +569,17 @@ class Discontinuity(LogServiceError):
     def found(self) -> int:
         """The LSN that it goes on at."""
         return self.number("found")
+
+
+class CodecMissing(LogServiceError):
+    """A block is compressed, or is to be, and this program has no package for it. No store says it;
+    metadata: codec, package.
+    """
+
+    reason = Reason.CODEC_MISSING
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
 
 
 _BY_REASON: dict[Reason, type[LogServiceError]] = {

@@ -17,8 +17,9 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from logservice_client.arrow import lsns, repeated, values
+from logservice_client.arrow import lsns, repeated, times, values
 from logservice_client.read_result import Gap, Records, item_of
+from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock
 from logservice_wire.v1 import log_pb2
 
@@ -26,7 +27,7 @@ from pyspark_logservice.options import COLUMNS
 from pyspark_logservice.wanted import Numbers
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_TYPES: Final = {
+COLUMN_TYPES: Final = {
     "shard": pa.int64(),
     "lsn": pa.int64(),
     "term": pa.int64(),
@@ -91,7 +92,13 @@ class BatchMaker:
         self._only = only
         self._times_us = times_us
         self._values = "value" in columns
-        self.schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+        self._opens = self._values or "timestamp" in columns
+        self.schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN behind what was handed on."""
+        return self._lsn
 
     def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
         """The batches of one answer; raises CorruptBlock when LSNs are missing from it."""
@@ -112,8 +119,14 @@ class BatchMaker:
                     yield from self._thinned(self._gap(item), item.first_lsn)
                     together, size = [], 0
                 continue
-            if self._times_us is not None and item.timestamp_us not in self._times_us:
-                continue
+            if self._times_us is not None:
+                if isinstance(item, Records) and item.block.wide:
+                    yield from self._flush(together)
+                    together, size = [], 0
+                    yield from self._with_times(item, self._times_us)
+                    continue
+                if item.timestamp_us not in self._times_us:
+                    continue
             weight = self._weight(item)
             alone = isinstance(item, Records) and weight >= ALONE_BYTES
             consecutive = not together or together[-1].next_lsn == item.first_lsn
@@ -144,9 +157,22 @@ class BatchMaker:
         if not items:
             return
         count = items[-1].next_lsn - items[0].first_lsn
-        columns = [self._column(name, items, count) for name in self.schema.names]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        yield from self._thinned(batch, items[0].first_lsn)
+        yield from self._thinned(self._batch(items, count), items[0].first_lsn)
+
+    def _batch(self, items: list[Records | Bare], count: int) -> pa.RecordBatch:
+        opened = [_opened(one) for one in items] if self._opens else []
+        columns = [self._column(name, items, opened, count) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _with_times(self, item: Records, wanted: Numbers) -> Iterator[pa.RecordBatch]:
+        """The rows of a wide block whose own times are wanted: its records may have some each."""
+        mask = times_mask(times(item.columns()), wanted)
+        if self._only:
+            rows = pa.array(self._only, pa.int64())
+            mask = pc.and_(mask, pc.is_in(lsns(item.first_lsn, item.record_count), rows))
+        batch = self._batch([item], item.record_count).filter(mask)
+        if batch.num_rows:
+            yield batch
 
     def _thinned(self, batch: pa.RecordBatch, first_lsn: int) -> Iterator[pa.RecordBatch]:
         """The rows of the wanted LSNs of a batch that has consecutive ones."""
@@ -159,7 +185,13 @@ class BatchMaker:
             rows = pc.subtract(pa.array(self._only[low:high], pa.int64()), first_lsn)
             yield batch.take(rows)
 
-    def _column(self, name: str, items: list[Records | Bare], count: int) -> pa.Array:
+    def _column(
+        self,
+        name: str,
+        items: list[Records | Bare],
+        opened: list[Columns | Bare],
+        count: int,
+    ) -> pa.Array:
         match name:
             case "shard":
                 return repeated(self._shard, count, pa.int64())
@@ -168,17 +200,10 @@ class BatchMaker:
             case "term":
                 return _joined([repeated(one.term, one.record_count, pa.int64()) for one in items])
             case "timestamp":
-                runs = [(one.timestamp_us, one.record_count) for one in items]
-                return _joined([repeated(time_us, many, _TIMESTAMP) for time_us, many in runs])
+                return _joined([_times_of(one) for one in opened])
             case "value":
-                return _joined(
-                    [
-                        values(one.block, one.skipped, one.record_count)
-                        for one in items
-                        if isinstance(one, Records)
-                    ]
-                )
-        return pa.nulls(count, _TYPES[name])
+                return _joined([values(one) for one in opened if not isinstance(one, Bare)])
+        return pa.nulls(count, COLUMN_TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:
         count = gap.record_count
@@ -188,8 +213,32 @@ class BatchMaker:
             "term": repeated(gap.term, count, pa.int64()),
             "gap": repeated(gap.reason.name.lower(), count, pa.string()),
         }
-        columns = [known.get(name, pa.nulls(count, _TYPES[name])) for name in self.schema.names]
+        columns = [
+            known.get(name, pa.nulls(count, COLUMN_TYPES[name])) for name in self.schema.names
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def times_mask(times: pa.Array, wanted: Numbers) -> pa.Array:
+    """Which of the times are wanted; no row without one."""
+    numbers, mask = times.cast(pa.int64()), pc.is_valid(times)
+    if wanted.only is not None:
+        return pc.and_(mask, pc.is_in(numbers, pa.array(wanted.only, pa.int64())))
+    if wanted.first is not None:
+        mask = pc.and_(mask, pc.greater_equal(numbers, wanted.first))
+    if wanted.behind is not None:
+        mask = pc.and_(mask, pc.less(numbers, wanted.behind))
+    return pc.fill_null(mask, False)
+
+
+def _opened(item: Records | Bare) -> Columns | Bare:
+    return item if isinstance(item, Bare) else item.columns()
+
+
+def _times_of(opened: Columns | Bare) -> pa.Array:
+    if isinstance(opened, Bare):
+        return repeated(opened.timestamp_us, opened.record_count, _TIMESTAMP)
+    return times(opened)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:

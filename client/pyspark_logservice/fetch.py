@@ -59,13 +59,17 @@ class RangeFetcher:
         self._pause_s = BACKOFF_FIRST_S
 
     def answers(self) -> Iterator[tuple[int, log_pb2.ReadResponse]]:
-        """Pairs of the LSN asked for and the answer, in order, until the range is covered."""
+        """Pairs of the LSN asked for and the answer, in order, until the range is covered. Raises
+        Truncated if there is an archive, DataLossError if there is none.
+        """
         lsn = self._piece.start
         pending = self._ask(lsn)
         while True:
             try:
                 response = self._answer(pending, lsn)
             except Truncated as error:
+                if self._options.archive:
+                    raise  # the archive has it by now, or nobody
                 first_lsn, end = error.number("first_lsn"), self._piece.end
                 check_loss(self._options, self._piece.shard, lsn, first_lsn, end)
                 lsn = self._wanted_from(min(first_lsn, end))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -24,8 +24,10 @@ from logservice_client.tls import tls_from_files
 from logservice_wire.errors import LineageChanged
 from logservice_wire.v1 import hakeeper_pb2
 
+from pyspark_logservice.archive import Chain, Place
 from pyspark_logservice.loss import another_history
 from pyspark_logservice.options import ReadOptions
+from pyspark_logservice.sizes import Sample, sampler
 
 ASKED_AT_A_TIME: Final = 16
 """Logs whose stores are asked at a time: a thousand are through in a second or so."""
@@ -57,6 +59,7 @@ class Logs:
         self._timeout_s = options.rpc_timeout_s
         self.client = SyncLogClient(options.endpoints, tls=tls_of(options), zone=options.zone)
         self._threads = ThreadPoolExecutor(ASKED_AT_A_TIME, "logservice-asking")
+        self._chains: dict[int, Chain] = {}
 
     def named(self) -> tuple[int, ...]:
         """The logs that the options name by an id or a whole name. Raises ShardNotFound."""
@@ -82,7 +85,49 @@ class Logs:
         """Where they stand now. Raises what a log's store said, ShardDeleted for example."""
         wait_s = self._timeout_s
         found = self.each(lambda shard: standing(self.client.shard(shard), wait_s), shards)
+        if self._options.archive:
+            found = [self._with_archive(one) for one in found]
         return {one.shard: one for one in found}
+
+    def chain(self, shard: int) -> Chain | None:
+        """What the archive of the options has of a log; None without one. Raises OptionError,
+        ArchiveError.
+        """
+        if not self._options.archive:
+            return None
+        if shard not in self._chains:
+            place = Place(self._options.archive)
+            cluster_id = self.client.hakeeper.cluster_state(timeout=self._timeout_s).cluster_id
+            place.check(cluster_id)
+            self._chains[shard] = Chain(place, cluster_id, shard)
+        return self._chains[shard]
+
+    def sample(self, shard: int) -> Sample:
+        """Samples of a log's sizes."""
+        stored = sampler(self.client.shard(shard), self._timeout_s)
+        chain = self.chain(shard)
+        return stored if chain is None else chain.sample(stored)
+
+    def _with_archive(self, found: Standing) -> Standing:
+        """INV-ARCHIVED-1."""
+        chain = self.chain(found.shard)
+        if chain is None or not found.readable:
+            return found
+        chain.grow()
+        if not chain.end_lsn:
+            return found
+        if chain.lineage != found.lineage.id:
+            raise another_history(
+                found.shard,
+                chain.lineage.hex(),
+                found.lineage.id.hex(),
+                found.lineage.number,
+                found.lineage.fork_lsn,
+            )
+        # Where the chain ends below what the stores have, LSNs are in neither.
+        begins = chain.first_lsn < found.first_lsn <= chain.end_lsn
+        first = chain.first_lsn if begins else found.first_lsn
+        return replace(found, first_lsn=first)
 
     def each(self, ask: Callable[[int], ResultT], shards: Iterable[int]) -> list[ResultT]:
         """What `ask` answers for each of them, several at a time."""

@@ -82,6 +82,7 @@ KNOWN: Final = {
     "holdtime": "seconds that the hold lives for",
     "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
     "includevalue": "false: no column value",
+    "archive": "folder or URI of the logs' archive: what it has is read from there",
     "pushfilters": "batch only, once: conditions on shard, lsn and timestamp decide what is read",
     "columns": "columns to read, separated by commas",
 }
@@ -163,6 +164,8 @@ class ReadOptions:
     names: tuple[str, ...] = ()
     """Logs that are given by name, beside `shards`; with * it is a pattern."""
     columns: tuple[str, ...] = COLUMNS
+    archive: str = ""
+    """Absolute path or URI, "" for none."""
     trigger_records_max: int = 0
     trigger_bytes: int = 0
     """Of a micro-batch, 0 for no limit."""
@@ -180,23 +183,18 @@ def parse_options(
     options = {name.lower(): value for name, value in given.items()}
     if not options or "provider" in options:
         raise OptionError(_NO_TABLE)
-    for name, variable in _ENVIRONMENT.items():
-        if environment.get(variable):
-            options.setdefault(name, environment[variable])
+    add_environment(options, environment)
     unknown = sorted(options.keys() - KNOWN.keys())
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; there are: {', '.join(KNOWN)}")
     for name, (only, why) in _ONLY.items():
         if name in options and use not in (only, Use.ANY):
             raise OptionError(f"option '{name}': {why}")
-    if not options.get("logservice.endpoints", "").strip():
-        raise OptionError(
-            "option 'logservice.endpoints', or LOGSERVICE_ENDPOINTS in the environment, is "
-            "required: host:port,host:port"
-        )
+    check_endpoints(options)
     shards, names = _logs(options)
     starting_words = [EARLIEST] if use == Use.BATCH else [EARLIEST, LATEST]
     include_gaps = boolean(options, "includegaps", default=False)
+    archive = options.get("archive", "")
     read = ReadOptions(
         endpoints=options["logservice.endpoints"],
         shards=shards,
@@ -214,7 +212,7 @@ def parse_options(
         rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
         fail_on_data_loss=boolean(options, "failondataloss", default=True),
         include_gaps=include_gaps,
-        columns=_columns(options, include_gaps=include_gaps),
+        columns=_columns(options, include_gaps=include_gaps, archive=bool(archive)),
         trigger_records_max=positive(options, "maxrecordspertrigger", 0),
         trigger_bytes=positive(options, "maxbytespertrigger", 0),
         push_filters=_pushes(options),
@@ -225,6 +223,7 @@ def parse_options(
         tls_key=options.get("logservice.tls.key", ""),
         tls_server_name=options.get("logservice.tls.servername", ""),
         zone=options.get("logservice.zone", ""),
+        archive=archive,
         starting_time_us=_time_us(options, "starting"),
         ending_time_us=_time_us(options, "ending"),
     )
@@ -232,6 +231,22 @@ def parse_options(
     if shards is not None and not names:
         check_named(read, shards)
     return read
+
+
+def add_environment(options: dict[str, str], environment: Mapping[str, str]) -> None:
+    """Put what only the environment says beside the options."""
+    for name, variable in _ENVIRONMENT.items():
+        if environment.get(variable):
+            options.setdefault(name, environment[variable])
+
+
+def check_endpoints(options: Mapping[str, str]) -> None:
+    """Raise OptionError when nothing says where the stores are."""
+    if not options.get("logservice.endpoints", "").strip():
+        raise OptionError(
+            "option 'logservice.endpoints', or LOGSERVICE_ENDPOINTS in the environment, is "
+            "required: host:port,host:port"
+        )
 
 
 def check_named(read: ReadOptions, shards: Iterable[int]) -> None:
@@ -270,15 +285,17 @@ def _logs(options: Mapping[str, str]) -> tuple[tuple[int, ...] | None, tuple[str
             raise OptionError(f"option '{option}': logs are numbered from 1")
         if found:
             shards.add(found)
-        elif not _is_name(part):
+        elif not is_name(part):
             raise OptionError(f"option '{option}': {part!r} is neither an id nor the name of a log")
         else:
             names.append(part)
     return tuple(sorted(shards)), tuple(dict.fromkeys(names))
 
 
-def _is_name(text: str) -> bool:
-    """Not every such text is a name, but what is a mistaken number is none."""
+def is_name(text: str) -> bool:
+    """Whether it may be the name of a log. Not every such text is one, but what is a mistaken
+    number is none.
+    """
     return (
         0 < len(text.encode()) <= NAME_BYTES_MAX
         and not text.lstrip("+-").replace(".", "").isdecimal()
@@ -317,8 +334,11 @@ def _pushes(options: Mapping[str, str]) -> bool:
     return text == "once"
 
 
-def _columns(options: Mapping[str, str], *, include_gaps: bool) -> tuple[str, ...]:
-    every = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+def _columns(options: Mapping[str, str], *, include_gaps: bool, archive: bool) -> tuple[str, ...]:
+    every: tuple[str, ...] = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
+    if archive:
+        # An archive does not keep it, and what is read twice must not differ by where it was then.
+        every = tuple(name for name in every if name != "term")
     text = options.get("columns")
     if text is None:
         with_value = boolean(options, "includevalue", default=True)

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from logservice_client.sync import SyncShard
+from logservice_client import LsnAtTime
 from logservice_wire.errors import ShardRestoring
 
+from pyspark_logservice.archive import ArchivedRange, Chain
 from pyspark_logservice.checks import EARLIEST, LATEST
 from pyspark_logservice.holds import Holds
 from pyspark_logservice.logs import Logs, turned
 from pyspark_logservice.loss import DataLossError, check_loss
 from pyspark_logservice.options import ReadOptions, check_named
-from pyspark_logservice.sizes import outline, sampler
+from pyspark_logservice.sizes import outline
 from pyspark_logservice.wanted import EVERYTHING, Numbers, Wanted
 
 
@@ -29,6 +30,7 @@ class LsnRange:
     """``start <= lsn < end`` of one shard, and the stores that have it, the preferred one first.
     `near`: those of them that are in the zone of the options. `lineage`: the log's when the plan
     was made; a task reads no other history. `only`: of these LSNs, in order; () for all.
+    `archived`: the range is a part of that one, and is read from the archive.
     """
 
     shard: int
@@ -38,6 +40,7 @@ class LsnRange:
     near: tuple[str, ...] = ()
     lineage: bytes = b""
     only: tuple[int, ...] = ()
+    archived: ArchivedRange | None = None
 
     @property
     def records(self) -> int:
@@ -59,7 +62,7 @@ def plan(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[LsnRange]:
                     raise ShardRestoring(f"shard {shard} is being restored")
                 continue
             start, end = resolve(options, shard, found.first_lsn, found.next_lsn - 1)
-            start, end = narrow(options, logs.client.shard(shard), start, end)
+            start, end = narrow(options, logs, shard, start, end)
             start, end = wanted.lsns.cut(start, end)
             ranges.append(LsnRange(shard, start, end, lineage=found.lineage.id))
         starts = {one.shard: one.start for one in ranges if one.records > 0}
@@ -93,16 +96,16 @@ def resolve(options: ReadOptions, shard: int, first_lsn: int, applied_lsn: int) 
     return start, max(start, end)
 
 
-def narrow(options: ReadOptions, log: SyncShard, start: int, end: int) -> tuple[int, int]:
+def narrow(options: ReadOptions, logs: Logs, shard: int, start: int, end: int) -> tuple[int, int]:
     """The part of a range that was appended between the times of the options."""
     if options.ending_time_us:
-        found = log.lsn_at_time(options.ending_time_us, timeout=options.rpc_timeout_s)
+        found = lsn_at_time(options, logs, shard, options.ending_time_us)
         end = max(start, min(end, found.lsn))
     if options.starting_time_us:
-        found = log.lsn_at_time(options.starting_time_us, timeout=options.rpc_timeout_s)
+        found = lsn_at_time(options, logs, shard, options.starting_time_us)
         if found.truncated and options.fail_on_data_loss:
             raise DataLossError(
-                f"shard {log.shard_id}: records from that time on may have been truncated; the "
+                f"shard {shard}: records from that time on may have been truncated; the "
                 f"oldest record is {found.lsn}. Keep records with a hold, or set failOnDataLoss to "
                 "false to read what is left"
             )
@@ -110,23 +113,54 @@ def narrow(options: ReadOptions, log: SyncShard, start: int, end: int) -> tuple[
     return start, end
 
 
+def lsn_at_time(options: ReadOptions, logs: Logs, shard: int, time_us: int) -> LsnAtTime:
+    """The first LSN that was appended then or later, in the archive or behind it."""
+    found = logs.client.shard(shard).lsn_at_time(time_us, timeout=options.rpc_timeout_s)
+    chain = logs.chain(shard)
+    if not found.truncated or chain is None or not chain.first_lsn <= found.lsn <= chain.end_lsn:
+        return found
+    lsn = min(found.lsn, chain.lsn_at_time(time_us))
+    return LsnAtTime(lsn, truncated=lsn == chain.first_lsn > 1)
+
+
 def cut(options: ReadOptions, logs: Logs, ranges: Iterable[LsnRange]) -> list[LsnRange]:
     """The pieces of the ranges, one per task, with the stores to read them from."""
     filled = [whole for whole in ranges if whole.records > 0]
 
     def pieces_of(number: int) -> list[LsnRange]:
-        addresses, near = logs.addresses(filled[number].shard)
-        return by_bytes(options, logs, replace(filled[number], addresses=addresses, near=near))
+        archived, stored = from_archive(options, logs.chain(filled[number].shard), filled[number])
+        if not stored.records:
+            return archived
+        addresses, near = logs.addresses(stored.shard)
+        stored = replace(stored, addresses=addresses, near=near)
+        return archived + by_bytes(options, logs, stored)
 
     found = logs.each(pieces_of, range(len(filled)))
     pieces = [piece for some in found for piece in some]
     return split(pieces, options.partitions_min, options.partition_records_max)
 
 
+def from_archive(
+    options: ReadOptions, chain: Chain | None, whole: LsnRange
+) -> tuple[list[LsnRange], LsnRange]:
+    """The pieces of a range that are in the archive, and what lies behind them. Raises
+    DataLossError for LSNs of which the archive says that they were gone before it came.
+    """
+    if chain is None or not chain.first_lsn <= whole.start < chain.end_lsn:
+        return [], whole
+    pieces = []
+    for row in chain.between(whole.start, whole.end):
+        start, end = max(row.first_lsn, whole.start), min(row.end_lsn, whole.end)
+        if row.path:
+            pieces.append(replace(whole, start=start, end=end, archived=row))
+        else:
+            check_loss(options, whole.shard, start, row.end_lsn, end, "of the archive, ")
+    return pieces, replace(whole, start=min(whole.end, chain.end_lsn))
+
+
 def by_bytes(options: ReadOptions, logs: Logs, whole: LsnRange) -> list[LsnRange]:
     """The range in pieces of about as many bytes as a task takes."""
-    sample = sampler(logs.client.shard(whole.shard), options.rpc_timeout_s)
-    found = outline(sample, whole.start, whole.end, options.partition_bytes)
+    found = outline(logs.sample(whole.shard), whole.start, whole.end, options.partition_bytes)
     count = min(max(1, math.ceil(found.total / options.partition_bytes)), whole.records)
     edges = [found.lsn_at(found.total * number / count) for number in range(1, count)]
     edges = sorted({whole.start, *edges, whole.end})
@@ -160,13 +194,11 @@ def split(
         for number in range(count):
             others = tuple(one for one in whole.addresses if one not in whole.near)
             pieces.append(
-                LsnRange(
-                    whole.shard,
-                    whole.start + whole.records * number // count,
-                    whole.start + whole.records * (number + 1) // count,
-                    turned(whole.near, number) + turned(others, number),
-                    whole.near,
-                    whole.lineage,
+                replace(
+                    whole,
+                    start=whole.start + whole.records * number // count,
+                    end=whole.start + whole.records * (number + 1) // count,
+                    addresses=turned(whole.near, number) + turned(others, number),
                 )
             )
     return pieces

@@ -1,4 +1,4 @@
-"""The data source ``logservice``: glue between Spark's interface and planning, fetching, batches.
+"""The data source ``logservice``: glue between Spark's interface and planning, fetching, writing.
 
 Spark constructs readers in several processes and pickles them; so constructors only check options,
 and connections are made where they are used.
@@ -13,6 +13,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -30,6 +32,7 @@ from pyspark_logservice.options import ReadOptions, Use, parse_options
 from pyspark_logservice.plan import plan
 from pyspark_logservice.rows import rows
 from pyspark_logservice.wanted import EVERYTHING
+from pyspark_logservice.writing.options import parse_write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,12 +82,31 @@ class LogServiceDataSource(DataSource):
             raise OptionError("streaming queries need Spark 4.2 or newer") from error
         return LogStreamReader(options)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer for a batch."""
+        from pyspark_logservice.writing.writer import LogWriter
+
+        _only_appends(overwrite=overwrite)
+        return LogWriter(parse_write_options(self.options, stream=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer for a streaming query."""
+        from pyspark_logservice.writing.writer import LogStreamWriter
+
+        _only_appends(overwrite=overwrite)
+        return LogStreamWriter(parse_write_options(self.options, stream=True), schema)
+
     def _checked(self, schema: StructType, use: Use) -> ReadOptions:
         options = parse_options(self.options, use)
         fixed = schema_of(options)
         if schema != fixed:
             raise OptionError(f"the schema is fixed: {fixed.simpleString()}")
         return options
+
+
+def _only_appends(*, overwrite: bool) -> None:
+    if overwrite:
+        raise OptionError("a log is appended to: mode 'append', and output mode 'append'")
 
 
 class LogReader(DataSourceReader):

@@ -54,7 +54,7 @@ from pyspark_logservice.offsets import StreamOffset
 from pyspark_logservice.options import ReadOptions, check_named
 from pyspark_logservice.plan import LsnRange, cut, narrow, resolve
 from pyspark_logservice.rows import rows
-from pyspark_logservice.sizes import reach, sampler
+from pyspark_logservice.sizes import reach
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for shard, found in standings.items():
             newest = found.next_lsn - 1
             start, _ = resolve(options, shard, found.first_lsn, newest)
-            start, _ = narrow(options, logs.client.shard(shard), start, found.next_lsn)
+            start, _ = narrow(options, logs, shard, start, found.next_lsn)
             lsns[shard], lineages[shard] = start, found.lineage
         self._holds.keep(logs, lsns)
         return StreamOffset(lsns, lineages).to_json()
@@ -275,11 +275,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return everything
 
     def _within_bytes(self, backlogs: Mapping[int, Backlog], size: int) -> dict[int, int]:
-        logs, options = self._logs(), self._options
+        logs = self._logs()
         shards = sorted(backlogs)
         found = logs.each(
             lambda shard: reach(
-                sampler(logs.client.shard(shard), options.rpc_timeout_s),
+                logs.sample(shard),
                 backlogs[shard].start,
                 backlogs[shard].end,
                 size,

@@ -9,8 +9,8 @@ kept here, exactly, and Spark does not look at them again:
   them are passed over. A block that has others, too, loses them in the task.
 - `timestamp`: it is the clients' clock, which may go back from block to block, so no LSN follows
   from it. All records of a block have the same one, so the task leaves whole blocks out, without a
-  look at their records. Where there is no record there is no timestamp: any condition on it leaves
-  gaps out.
+  look at their records; but for wide blocks, whose records may have some each. Where there is no
+  record there is no timestamp: any condition on it leaves gaps out.
 
 A condition is true, false or unknown in SQL, and only rows for which it is true stay. `shard` and
 `lsn` are never null.

@@ -1,9 +1,9 @@
 """living_blocks: what a restored log takes, from a log that lives, of this cluster or another one.
 
 Theory of operation. Blocks go over as they are, bytes for bytes, with their append times: nothing
-looks into them. Only a block that the range begins or ends in is made anew, of those of its records
-that are in the range. A gap goes over with its reason; one for a reason that this program does not
-know is refused, because another reason would be another history.
+looks into them. Only a block that the range begins or ends in is cut (`Block.cut`), to those of its
+records that are in the range. A gap goes over with its reason; one for a reason that this program
+does not know is refused, because another reason would be another history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from logservice_client import Gap, GapReason, ReadResult, Records, Shard
 from logservice_client.pacing import Backoff
-from logservice_wire.block import encode_block
 from logservice_wire.errors import BeyondTail, InvalidArgument, LogServiceError
 from logservice_wire.v1 import log_pb2
 
@@ -112,7 +111,7 @@ def restored(item: Records | Gap) -> Iterator[tuple[log_pb2.RestoredBlock, int]]
         block = item.block
         data: Any = block.data
         if item.record_count != block.record_count:
-            data = encode_block(item.records(), block.timestamp_us)
+            data = block.cut(item.skipped, item.skipped + item.record_count)
         yield (
             log_pb2.RestoredBlock(block=bytes(data), append_time_us=time_us),
             item.record_count,

@@ -6,15 +6,21 @@ no record is touched on the way, and the digest of the range is computed beside 
 (`logservice_wire.digest`). What is read back is fed to the same digest: equal means that a reader
 is told the same.
 
-Columns: lsn; record (null in a gap); gap (null for a record, else the number of log.proto's
-GapReason); written, which is when the client made the block; append_time, which is null for a log
-that has none.
+Columns: lsn; record (null in a gap, and where a block is); gap (null for a record, else the number
+of log.proto's GapReason); written, which is when the client made the block; append_time, which is
+null for a log that has none; block.
+
+A *wide* block, which only readers open, is archived as it is (INV-BLOCK-OPAQUE): its bytes stand
+in the column `block` of its first LSN, and the rows of its other LSNs have neither record nor gap.
+Where the range begins or ends within it, it is cut. So it comes back with all its columns, byte for
+byte.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -22,8 +28,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from logservice_client import Gap, GapReason, Records
 from logservice_client.arrow import lsns, repeated, values
+from logservice_wire.block import Block
 from logservice_wire.digest import Digester, digest_text
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, LogServiceError
 
 from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged, GapRun
@@ -39,6 +46,7 @@ SCHEMA: Final = pa.schema(
         pa.field("gap", pa.int32()),
         pa.field("written", _TIME),
         pa.field("append_time", _TIME),
+        pa.field("block", pa.binary()),
     ]
 )
 
@@ -104,7 +112,7 @@ class RangeWriter:
             SCHEMA,
             compression="zstd",
             use_dictionary=["gap", "written", "append_time"],
-            column_encoding={"lsn": "DELTA_BINARY_PACKED", "record": "PLAIN"},
+            column_encoding={"lsn": "DELTA_BINARY_PACKED", "record": "PLAIN", "block": "PLAIN"},
             write_statistics=["lsn"],
         )
         self.append_time_us: tuple[int, int] | None = None
@@ -131,17 +139,25 @@ class RangeWriter:
             self.digester.add_gap(item.first_lsn, count, reason)
             self._note_gap(item.first_lsn, count, reason)
             columns = [pa.nulls(count, pa.binary()), repeated(reason, count, pa.int32())]
-            written = pa.nulls(count, _TIME)
+            written, block = pa.nulls(count, _TIME), pa.nulls(count, pa.binary())
         else:
             self.digester.add_block(item.first_lsn - item.skipped, item.block)
-            columns = [values(item.block, item.skipped, count), pa.nulls(count, pa.int32())]
-            written = repeated(item.timestamp_us, count, _TIME)
+            nothing, written = (
+                pa.nulls(count, pa.binary()),
+                repeated(item.timestamp_us, count, _TIME),
+            )
+            record, block = nothing, nothing
+            if item.block.wide:
+                block = _first_row(item.block.cut(item.skipped, item.skipped + count), count)
+            else:
+                record = values(item.columns())
+            columns = [record, pa.nulls(count, pa.int32())]
         time_us = item.append_time_us
         appended = repeated(time_us, count, _TIME) if time_us else pa.nulls(count, _TIME)
         self._note_time(time_us)
         self._batches.append(
             pa.RecordBatch.from_arrays(
-                [lsns(item.first_lsn, count), *columns, written, appended],
+                [lsns(item.first_lsn, count), *columns, written, appended, block],
                 schema=SCHEMA,
             )
         )
@@ -186,6 +202,78 @@ class RangeWriter:
             self._waiting_bytes = 0
 
 
+def _first_row(block: bytes, count: int) -> pa.BinaryArray:
+    """A column of `count` rows that has the block in the first one, and null in the others."""
+    return pa.concat_arrays([pa.array([block], pa.binary()), pa.nulls(count - 1, pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of an object that belong together: ``low <= row < high`` of `batch`, records and gaps;
+    or a wide block, which begins in row `low` and may go on in the next batches.
+    """
+
+    batch: pa.RecordBatch
+    low: int
+    high: int
+    block: Block | None = None
+
+    @property
+    def count(self) -> int:
+        """LSNs."""
+        return self.high - self.low if self.block is None else self.block.record_count
+
+    def column(self, name: str) -> pa.Array:
+        """Of the rows that are in the batch."""
+        return self.batch.column(name).slice(self.low, self.high - self.low)
+
+
+def read_rows(file: BinaryIO, first_lsn: int, end_lsn: int) -> Iterator[Rows]:
+    """The rows of an object about [first_lsn, end_lsn). Raises ArchiveDamaged unless there is one
+    for each LSN, and every block that begins has all its rows.
+    """
+    lsn, left = first_lsn, 0
+    for batch in read_batches(file):
+        if lsn + len(batch) > end_lsn or not batch.column("lsn").equals(lsns(lsn, len(batch))):
+            raise ArchiveDamaged(detail=f"LSNs do not go on with {lsn}, or go beyond {end_lsn}")
+        column, at = batch.column("block"), 0
+        begins = pc.indices_nonzero(pc.is_valid(column)).to_pylist()
+        for begin in [*begins, len(batch)]:
+            inside = min(left, begin - at)
+            if inside:
+                _check_empty(batch, at, at + inside, lsn)
+                left, at = left - inside, at + inside
+            if left and begin < len(batch):
+                raise ArchiveDamaged(detail=f"a block within a block at LSN {lsn + begin}")
+            if at < begin:
+                yield Rows(batch, at, begin)
+            if begin < len(batch):
+                block = _block_in(column[begin], lsn + begin)
+                _check_empty(batch, begin, begin + 1, lsn)
+                yield Rows(batch, begin, begin + 1, block)
+                left, at = block.record_count - 1, begin + 1
+        lsn += len(batch)
+    if left or lsn != end_lsn:
+        raise ArchiveDamaged(detail=f"it ends at LSN {lsn} of {end_lsn + left}")
+
+
+def _check_empty(batch: pa.RecordBatch, low: int, high: int, lsn: int) -> None:
+    for name in ("record", "gap"):
+        part = batch.column(name).slice(low, high - low)
+        if part.null_count != len(part):
+            raise ArchiveDamaged(detail=f"a {name} within a block at LSN {lsn + low}")
+
+
+def _block_in(cell: pa.BinaryScalar, lsn: int) -> Block:
+    try:
+        block = Block.parse(memoryview(cell.as_buffer()).cast("B"))
+    except LogServiceError as error:
+        raise ArchiveDamaged(detail=f"the block at LSN {lsn}: {error}") from error
+    if not block.wide:
+        raise ArchiveDamaged(detail=f"the block at LSN {lsn} is of records that are no columns")
+    return block
+
+
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
     """The rows of an object. Raises ArchiveDamaged for what is none."""
     try:
@@ -198,18 +286,20 @@ def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
             if not 0 <= size <= bounds.ARCHIVE_ROW_GROUP_BYTES_MAX:
                 raise ArchiveDamaged(detail=f"a row group of {size} bytes")
         yield from parquet.iter_batches(batch_size=bounds.ARCHIVE_READ_ROWS)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ArchiveDamaged(detail=f"no Parquet file of ours: {error}") from error
 
 
 def digest_of_object(file: BinaryIO, first_lsn: int, end_lsn: int) -> str:
     """The digest of the range as the object has it. Raises ArchiveDamaged."""
     digester = Digester(first_lsn, end_lsn)
-    for batch in read_batches(file):
-        lsn, record, gap = batch.column("lsn"), batch.column("record"), batch.column("gap")
-        if not lsn.equals(lsns(digester.next_lsn, len(batch))):
-            raise ArchiveDamaged(detail=f"LSNs do not go on with {digester.next_lsn}")
-        at = 0
+    for rows in read_rows(file, first_lsn, end_lsn):
+        if rows.block is not None:
+            if digester.next_lsn + rows.count > end_lsn:
+                raise ArchiveDamaged(detail=f"it goes beyond LSN {end_lsn}")
+            digester.add_block(digester.next_lsn, rows.block)
+            continue
+        record, gap, at = rows.column("record"), rows.column("gap"), 0
         runs = pc.run_end_encode(gap)
         for run_end, reason in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
             part = record.slice(at, run_end - at)
@@ -218,15 +308,11 @@ def digest_of_object(file: BinaryIO, first_lsn: int, end_lsn: int) -> str:
             except ValueError as error:
                 raise ArchiveDamaged(detail=str(error)) from error
             at = run_end
-    if not digester.done:
-        raise ArchiveDamaged(detail=f"it ends at LSN {digester.next_lsn} of {end_lsn}")
     return digest_text(digester.digest())
 
 
 def _feed(digester: Digester, part: pa.BinaryArray, reason: int | None) -> None:
     count = len(part)
-    if digester.next_lsn + count > digester.to_lsn:
-        raise ValueError(f"it goes beyond LSN {digester.to_lsn}")
     if reason is not None:
         if part.null_count != count:
             raise ValueError("a record in a gap")

@@ -3,8 +3,8 @@
 Theory of operation. An object is read batch by batch. A batch is cut where the gap, the time of
 writing or the append time changes: in between lie records that could have been in one block. What
 blocks there were is not archived, and no digest covers it; so records of one time share blocks of
-about RESTORE_BLOCK_BYTES. Only runs are touched by Python code, never records: the columns of a run
-are slices of Arrow's buffers.
+about RESTORE_BLOCK_BYTES. A wide block was archived as it is, and comes back as it was. Only runs
+are touched by Python code, never records: the columns of a run are slices of Arrow's buffers.
 
 Objects are hostile input, also with a manifest that fits them: every column is checked, and what
 cannot be of a log is ArchiveDamaged.
@@ -21,15 +21,14 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from logservice_client import GapReason
-from logservice_client.arrow import lsns
-from logservice_wire.block import block_of_columns
+from logservice_wire.block import Block, block_of_columns
 from logservice_wire.digest import Digester
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
-from logservice.archive.range_file import read_batches
+from logservice.archive.range_file import Rows, read_rows
 from logservice.archive.verifying import check_bytes, opened
 from logservice.sealing_keys import Keys
 
@@ -42,7 +41,8 @@ _REASONS: Final = frozenset(one.value for one in GapReason if one is not GapReas
 @dataclass(frozen=True, slots=True)
 class Run:
     """`count` LSNs from `first_lsn` on: a gap for a reason of log.proto's GapReason, or (gap 0)
-    records, record i of which is ``values[offsets[i]:offsets[i + 1]]``. append_time_us: 0 for none.
+    a wide block, or records, record i of which is ``values[offsets[i]:offsets[i + 1]]``.
+    append_time_us: 0 for none.
     """
 
     first_lsn: int
@@ -52,11 +52,14 @@ class Run:
     written_us: int = 0
     offsets: memoryview = _NO_OFFSETS
     values: memoryview = _NO_VALUES
+    wide: Block | None = None
 
     def feed(self, digester: Digester) -> None:
         """Digest it."""
         if self.gap:
             digester.add_gap(self.first_lsn, self.count, self.gap)
+        elif self.wide is not None:
+            digester.add_block(self.first_lsn, self.wide)
         else:
             column = self.offsets.cast("B")
             digester.add_columns(self.first_lsn, self.count, self.offsets, column, self.values)
@@ -68,6 +71,9 @@ class Run:
         if low >= high:
             return None
         start = low - self.first_lsn
+        if self.wide is not None:
+            cut = Block.parse(self.wide.cut(start, start + high - low))
+            return Run(low, high - low, 0, self.append_time_us, self.written_us, wide=cut)
         offsets = self.offsets if self.gap else self.offsets[start : start + high - low + 1]
         return Run(
             low, high - low, self.gap, self.append_time_us, self.written_us, offsets, self.values
@@ -79,6 +85,10 @@ class Run:
         if self.gap:
             gap: Any = self.gap
             yield log_pb2.RestoredBlock(gap=gap, record_count=self.count, append_time_us=time_us)
+            return
+        if self.wide is not None:
+            data = bytes(self.wide.data)
+            yield log_pb2.RestoredBlock(block=data, append_time_us=time_us)
             return
         start, offsets = 0, self.offsets
         while start < self.count:
@@ -132,30 +142,30 @@ def _opened(manifest: Manifest, row: Row) -> BinaryIO:
 def runs(file: BinaryIO, first_lsn: int, end_lsn: int) -> Iterator[Run]:
     """The runs of an object about [first_lsn, end_lsn). Raises ArchiveDamaged."""
     lsn, time_us = first_lsn, 0
-    for batch in read_batches(file):
-        if lsn + len(batch) > end_lsn or not batch.column("lsn").equals(lsns(lsn, len(batch))):
-            raise ArchiveDamaged(detail=f"LSNs do not go on with {lsn}, or go beyond {end_lsn}")
-        for run in _runs(batch, lsn):
+    for rows in read_rows(file, first_lsn, end_lsn):
+        for run in _runs(rows, lsn):
             if not time_us <= run.append_time_us:
                 raise ArchiveDamaged(detail=f"append time at LSN {run.first_lsn}")
             time_us = run.append_time_us
             yield run
-        lsn += len(batch)
-    if lsn != end_lsn:
-        raise ArchiveDamaged(detail=f"it ends at LSN {lsn} of {end_lsn}")
+        lsn += rows.count
 
 
-def _runs(batch: pa.RecordBatch, lsn: int) -> Iterator[Run]:
-    gap = batch.column("gap")
-    written = batch.column("written").cast(pa.int64())
-    appended = batch.column("append_time").cast(pa.int64())
-    record = batch.column("record")
+def _runs(rows: Rows, lsn: int) -> Iterator[Run]:
+    gap = rows.column("gap")
+    written = rows.column("written").cast(pa.int64())
+    appended = rows.column("append_time").cast(pa.int64())
+    record = rows.column("record")
+    if rows.block is not None:
+        time_us, block = appended[0].as_py() or 0, rows.block
+        _check_time(time_us, lsn)
+        yield Run(lsn, rows.count, 0, time_us, block.timestamp_us, wide=block)
+        return
     at = 0
     for end in _ends(gap, written, appended):
         reason, time_us = gap[at].as_py(), appended[at].as_py() or 0
         part = record.slice(at, end - at)
-        if not 0 <= time_us <= bounds.APPEND_TIME_US_MAX:
-            raise ArchiveDamaged(detail=f"append time {time_us} at LSN {lsn + at}")
+        _check_time(time_us, lsn + at)
         if reason is not None:
             if reason not in _REASONS or part.null_count != len(part):
                 raise ArchiveDamaged(detail=f"a gap for reason {reason} at LSN {lsn + at}")
@@ -166,6 +176,11 @@ def _runs(batch: pa.RecordBatch, lsn: int) -> Iterator[Run]:
                 raise ArchiveDamaged(detail=f"neither record nor gap at LSN {lsn + at}")
             yield _records(part, lsn + at, time_us, written_us)
         at = end
+
+
+def _check_time(time_us: int, lsn: int) -> None:
+    if not 0 <= time_us <= bounds.APPEND_TIME_US_MAX:
+        raise ArchiveDamaged(detail=f"append time {time_us} at LSN {lsn}")
 
 
 def _records(part: pa.BinaryArray, lsn: int, time_us: int, written_us: int) -> Run:

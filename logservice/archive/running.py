@@ -81,9 +81,10 @@ class Archiver:
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def run_once(self) -> int:
-        """Archive what there is now; returns how many logs. One that is being restored has nothing
-        to archive. Raises what shipping raises.
+    async def run_once(self) -> tuple[int, list[str]]:
+        """Archive what there is now; returns how many logs, and the names that are chosen and that
+        no open log has. A log that is being restored has nothing to archive. Raises what shipping
+        raises.
         """
         await self._begin()
         shippers = await self._chosen()
@@ -92,7 +93,8 @@ class Archiver:
             with contextlib.suppress(ShardRestoring):
                 while shipper.lag.archived_lsn < wanted and await shipper.ship(to_tail=True):
                     pass
-        return len(shippers)
+        names = {shipper.name for shipper in shippers}
+        return len(shippers), self._settings.logs.unmatched(names)
 
     async def _begin(self) -> None:
         state = await self._client.hakeeper.cluster_state()

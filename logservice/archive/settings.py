@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +37,10 @@ class LogsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(self.labels) and all(
             key in labels and value in ("", labels[key]) for key, value in self.labels.items()
         )
+
+    def unmatched(self, names: Collection[str]) -> list[str]:
+        """The whole names that none of these logs has. A pattern may fit none."""
+        return [one for one in self.names if not set(one) & set("*?[") and one not in names]
 
 
 class ArchiveSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,6 +20,16 @@ BLOCK_RECORDS_MAX: Final = 1_000_000
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of a block with its header. Client, leader and followers hold a block whole in memory."""
 
+BLOCK_PLAIN_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a block's columns once a reader opens it: the memory that it needs, whoever wrote it."""
+
+BLOCK_RATIO_MAX: Final = 255
+"""Times that the columns may be larger than the body: what lz4 reaches. Beyond it a few bytes could
+claim a million LSNs, each a row of an archive."""
+
+BLOCK_HEADERS_MAX: Final = 1_000_000
+"""Headers of all records of a block together: as many as records. Stores never count them."""
+
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 """Bytes of one record: what fits a block of one record."""
 
@@ -42,6 +52,21 @@ SESSION_IDLE_ENTRIES: Final = SESSIONS_PER_OWNER_MAX // 2
 The number is below SESSIONS_PER_OWNER_MAX, because opening a session is an entry: a client that
 opens one after another and never uses them makes room by itself instead of locking its siblings
 out."""
+
+NAMED_SESSIONS_MAX: Final = 4096
+"""Named sessions of a shard. They give way to nothing, so this is apart from SESSIONS_MAX: jobs
+take no client's session, and clients no job's."""
+
+NAMED_SESSIONS_PER_OWNER_MAX: Final = NAMED_SESSIONS_MAX // 2
+"""Named sessions of one identity, so that none can take them all."""
+
+SESSION_EPOCH_BITS: Final = 32
+"""Blocks of one epoch of a named session, as a power of two: each is an entry, and four thousand
+million of them take months at the rate of a disk."""
+
+SESSION_EPOCH_MAX: Final = 2**31 - 1
+"""Newest epoch of a named session: one every second for 68 years. It leaves the upper half of the
+sequences to what is above every epoch."""
 
 APPEND_TIME_US_MAX: Final = 2**53
 """Latest append time that a clock may give: in the year 2255. A leader whose clock is beyond that
@@ -539,6 +564,10 @@ _HARD: Final = {
         *_HARD_1,
         HOLD_TTL_S_MIN,
         HOLD_TTL_S_MAX,
+        NAMED_SESSIONS_MAX,
+        NAMED_SESSIONS_PER_OWNER_MAX,
+        SESSION_EPOCH_BITS,
+        SESSION_EPOCH_MAX,
         READER_HOLD_TTL_S_MAX,
         READER_HOLDS_PER_OWNER_MAX,
         READER_HOLDS_MAX,
@@ -618,6 +647,9 @@ _HARD: Final = {
         RECOVERED_REPLICA_STEP,
         RECOVERED_ID_STEP,
         APPEND_TIME_US_MAX,
+        BLOCK_PLAIN_BYTES_MAX,
+        BLOCK_RATIO_MAX,
+        BLOCK_HEADERS_MAX,
     ),
 }
 """Cluster version -> the bounds that its data directories are written with."""

@@ -214,7 +214,8 @@ class NodeHost:
         """`append` without waiting, so that the blocks of a stream are submitted in their order.
         `local_only`: it is not passed on to another store.
 
-        Raises ShardNotFound, Busy at once; everything else is the future's outcome.
+        Raises ShardNotFound, Busy, and NotReady for what the cluster's version has not, at once;
+        everything else is the future's outcome.
         """
         replica = self.replicas.running[shard]
         deadline_s = self.clock.monotonic() + timeout_s

@@ -44,6 +44,7 @@ from logservice_wire.errors import Reason
 from logservice.bounds import (
     APPEND_TIME_US_MAX,
     REJECTED_RANGES_MAX,
+    SESSION_EPOCH_BITS,
     SESSIONS_MAX,
 )
 from logservice.ids import Index, Lsn, SessionId
@@ -224,7 +225,7 @@ class Admission:
         """None: the next sequence of its session, as far as the tail goes."""
         state = self._rsm.state
         session, sequence = request.session, request.sequence
-        row = state.sessions.get(session)
+        row = state.session(session)
         if row is not None and not row.is_of(request.claim):
             # Judged before anything that is remembered of the session: the block is not of it.
             return Refuse(SESSION_EXPIRED)
@@ -242,11 +243,17 @@ class Admission:
         last = row.last_sequence
         if sequence <= last:
             return Refuse(row.repetition(sequence, request.block))
+        if sequence >> SESSION_EPOCH_BITS > last >> SESSION_EPOCH_BITS and (
+            state.applied_index < self._command_index
+        ):
+            # A later epoch of a named session, which may have been opened in the tail.
+            return PARK
         tail = self._tail.get(session)
         if tail is not None and tail[1] > state.next_lsn:
             if sequence <= tail[0]:
                 return PARK
-            last = tail[0]
+            # A late block of an earlier epoch is no part of this one.
+            last = max(last, tail[0])
         if sequence > last + 1:
             # A gap behind the tail is a gap whether the tail survives or not.
             return Refuse(sequence_gap(row.last_sequence))

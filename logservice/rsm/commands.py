@@ -24,6 +24,8 @@ END_RESTORE            15  author, ``lineage 16 bytes, digest 32 bytes, base LSN
                             u64, next timestamp u64``
 RETAIN                 16  ``policy u64, lsn u64``
 TRUNCATE_MIRROR        17  author, ``lineage 16 bytes, lsn u64``
+OPEN_NAMED_SESSION     18  author, ``epoch u32, time to live in seconds u32, stamp i64, content
+                            32 bytes``, name
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -64,6 +66,7 @@ from logservice.bounds import (
     READER_HOLD_TTL_S_MAX,
     RESTORED_LINEAGES_MAX,
     RESTORED_LSN_MAX,
+    SESSION_EPOCH_MAX,
     TIMESTAMPS_PER_CALL_MAX,
 )
 from logservice.ids import Index, Lsn, StoreId
@@ -75,6 +78,9 @@ from logservice.safe_text import unsafe
 _HEAD: Final = struct.Struct("<BBH")
 _AUTHOR: Final = struct.Struct("<HH")
 _VERSION: Final = 2
+
+SESSION_CONTENT_BYTES: Final = 32
+"""What an epoch of a named session will hold, as its owner has digested it."""
 
 
 class Tag(enum.IntEnum):
@@ -97,6 +103,7 @@ class Tag(enum.IntEnum):
     END_RESTORE = 15
     RETAIN = 16
     TRUNCATE_MIRROR = 17
+    OPEN_NAMED_SESSION = 18
 
 
 class CommandMalformed(ValueError):
@@ -357,6 +364,24 @@ class Retain:
     layout: ClassVar[struct.Struct] = struct.Struct("<QQ")
 
 
+@dataclass(frozen=True, slots=True)
+class OpenNamedSession:
+    """Opens the session of that name for an epoch (`rsm.named_sessions`). Answers with its id, how
+    many blocks of the epoch are in the log, and the epoch's stamp.
+
+    ttl_s: of a name that is new, 0 for none. stamp_us: of an epoch that begins with this entry.
+    """
+
+    author: Author
+    epoch: int
+    ttl_s: int
+    stamp_us: int
+    content: bytes
+    name: str
+    tag: ClassVar[Tag] = Tag.OPEN_NAMED_SESSION
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<IIq{SESSION_CONTENT_BYTES}s")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -375,6 +400,7 @@ Command = (
     | EndRestore
     | Retain
     | TruncateMirror
+    | OpenNamedSession
 )
 """Every command of a log shard."""
 
@@ -469,7 +495,7 @@ def begins_lineage(command: bytes) -> bool:
 
 def opens_session(command: bytes) -> bool:
     """True for a command that serves nothing but later appends."""
-    return command[:1] == _OPEN_SESSION_TAG
+    return command[:1] in _OPEN_SESSION_TAGS
 
 
 def is_forwarded(command: bytes) -> bool:
@@ -482,7 +508,7 @@ def is_forwarded(command: bytes) -> bool:
 _FORWARDED_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.CONNECT,)))
 _CLOSE_TAG: Final = bytes((Tag.CLOSE,))
 _LINEAGE_TAG: Final = bytes((Tag.BEGIN_LINEAGE,))
-_OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
+_OPEN_SESSION_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.OPEN_NAMED_SESSION,)))
 _WRITER_TAGS: Final = tuple(
     bytes((tag,))
     for tag in (Tag.ACQUIRE_WRITER, Tag.RELEASE_WRITER, Tag.BEGIN_RESTORE, Tag.END_RESTORE)
@@ -560,6 +586,10 @@ def _refusal(command: Command) -> LogServiceError | None:
             return InvalidArgument("a policy's version and an LSN", field="retention")
         case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
             return InvalidArgument("not a nonce", field="nonce")
+        case OpenNamedSession(epoch=epoch) if epoch > SESSION_EPOCH_MAX:
+            return InvalidArgument(f"epochs end at {SESSION_EPOCH_MAX}", field="epoch")
+        case OpenNamedSession(content=content) if len(content) != SESSION_CONTENT_BYTES:
+            return InvalidArgument(f"{SESSION_CONTENT_BYTES} bytes", field="content")
         case BeginLineage(number=number, lineage=lineage, parent=parent):
             if why := lineage_problem(number, lineage, parent):
                 return InvalidArgument(why, field="lineage")

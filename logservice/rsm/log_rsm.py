@@ -68,6 +68,7 @@ from logservice.rsm.commands import (
     Connect,
     EndRestore,
     ExpireHold,
+    OpenNamedSession,
     OpenSession,
     ReleaseHold,
     ReleaseWriter,
@@ -168,7 +169,7 @@ class LogRsm:
             writer_epoch=state.writer_epoch,
             holds=tuple(HoldStatus(name, *hold) for name, hold in sorted(state.holds.items())),
             next_timestamp=state.next_timestamp,
-            session_count=len(state.sessions),
+            session_count=len(state.sessions) + len(state.named),
             rejected_range_count=len(state.rejected),
             closed_index=state.closed_index,
             closed_lsn=state.closed_lsn,
@@ -243,10 +244,10 @@ class LogRsm:
             return self._apply_restored(block, lsn, entry)
         session = None
         if block.session:
-            session = state.sessions.get(block.session)
+            session = state.session(block.session)
             if session is None or not session.is_of(block.claim):
                 return SESSION_EXPIRED
-            session.last_used = entry.index
+            session.touch(entry.index, state.append_time_us)
             step = block.sequence - session.last_sequence
             if step <= 0:
                 return session.repetition(block.sequence, block.block)
@@ -307,12 +308,8 @@ class LogRsm:
         ):
             return state.restoring.refusal(state.next_lsn)
         match command:
-            case OpenSession() if state.closed_index:
-                return state.closed()
-            case OpenSession(author, nonce):
-                if not state.sessions.open(entry.index, owner_digest(author.identity), nonce):
-                    return _NO_ROOM
-                return Applied(value=entry.index)
+            case OpenSession() | OpenNamedSession():
+                return self._open_session(command, entry)
             case Truncate():
                 return self._truncate(command)
             case SetHold(author, override, lsn, name):
@@ -368,6 +365,28 @@ class LogRsm:
                 return self._end_restore(command)
             case TruncateMirror():
                 return self._truncate_mirror(command)
+
+    def _open_session(self, command: OpenSession | OpenNamedSession, entry: Entry) -> Outcome:
+        state = self.state
+        owner = owner_digest(command.author.identity)
+        closed = state.closed() if state.closed_index else None
+        if isinstance(command, OpenNamedSession):
+            return state.named.open(
+                entry.index,
+                owner,
+                command.name,
+                command.epoch,
+                command.content,
+                command.stamp_us,
+                command.ttl_s,
+                state.append_time_us,
+                closed,
+            )
+        if closed is not None:
+            return closed
+        if not state.sessions.open(entry.index, owner, command.nonce):
+            return _NO_ROOM
+        return Applied(value=entry.index)
 
     def _begin_restore(self, command: BeginRestore) -> Outcome:
         """A repetition is known by the lineage, which the restorer draws at random."""

@@ -99,6 +99,10 @@ class Session:
         """
         return claim.owner == self.owner and claim.nonce == self.nonce
 
+    def touch(self, index: Index, append_time_us: int) -> None:
+        """The entry `index`, of that append time, names it."""
+        self.last_used = index
+
     def accept(self, lsn: Lsn, count: int, block: bytes | memoryview, append_time_us: int) -> None:
         """The next sequence, `block`, was applied at `lsn`."""
         self.last_sequence += 1

@@ -16,12 +16,15 @@ alone); then the holder, the writer's owner, and
 - per session, by id: ``id, last sequence, last used u64, owner 16 bytes, nonce 16 bytes, window
   length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``,
   in version 3 ``append time u64``;
+- in version 3, ``named sessions u32``, and per named session, by id: ``id, last sequence, last used
+  u64, owner, nonce 16 bytes, window length u32, content 32 bytes, stamp i64, append time when it
+  was last used u64, time to live in seconds u32``, and its remembered sequences as above;
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
 
 A state is written in the oldest version that can say it, and is refused in another: version 3 is
 that of a closed log, of one with a hold that has a revision, of one that was continued by force, or
-of one with append times. So a log that never used what cluster version 2 brought has the bytes
-that 0.1.0 writes.
+of one with named sessions or append times. So a log that never used what cluster version 2 brought
+has the bytes that 0.1.0 writes.
 
 `decode_state` checks the invariants of `rsm.state` and `rsm.sessions` too: a state that no log
 could have produced is SnapshotCorrupt, never a replica that misbehaves later.
@@ -44,6 +47,8 @@ from logservice.bounds import (
     HOLDS_PER_OWNER_MAX,
     IDENTITY_BYTES_MAX,
     NAME_BYTES_MAX,
+    NAMED_SESSIONS_MAX,
+    NAMED_SESSIONS_PER_OWNER_MAX,
     RESTORED_LSN_MAX,
     SESSION_WINDOW,
     SESSIONS_MAX,
@@ -52,8 +57,10 @@ from logservice.bounds import (
 from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
 from logservice.owner import NO_NONCE
+from logservice.rsm.commands import SESSION_CONTENT_BYTES
+from logservice.rsm.named_sessions import NamedSession, NamedSessions, row_problem
 from logservice.rsm.restoring import Restoring
-from logservice.rsm.sessions import Session, SessionTable
+from logservice.rsm.sessions import Remembered, Session, SessionTable
 from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
 
@@ -71,6 +78,8 @@ _RESTORING: Final = struct.Struct(f"<QQ{DIGEST_BYTES}s")
 _HOLD: Final = struct.Struct("<QHH")
 _REVISION: Final = struct.Struct("<QI")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
+_COUNT: Final = struct.Struct("<I")
+_NAMED: Final = struct.Struct(f"<QQQ16s16sI{SESSION_CONTENT_BYTES}sqQI")
 _REMEMBERED: Final = "QIQ"
 _REMEMBERED_TIMED: Final = "QIQQ"
 _GAP: Final = struct.Struct("<QQB")
@@ -132,6 +141,8 @@ def encode_state(state: LogState) -> bytes:
         )
         flat = [number for remembered in row.window for number in remembered[:fields]]
         parts.append(_window(newer, len(row.window)).pack(*flat))
+    if newer:
+        parts += _named(state)
     parts += [
         _GAP.pack(gap.first_lsn, gap.record_count, _REASON_CODES[gap.reason])
         for gap in state.rejected
@@ -160,9 +171,32 @@ def _version(state: LogState) -> int:
         state.closed_index
         or state.lineage.number
         or state.append_time_us
+        or len(state.named)
         or any(hold.revision for hold in state.holds.values())
     )
     return _SECOND if newer else _FIRST
+
+
+def _named(state: LogState) -> list[bytes]:
+    parts = [_COUNT.pack(len(state.named))]
+    for session, row in state.named:
+        parts.append(
+            _NAMED.pack(
+                session,
+                row.last_sequence,
+                row.last_used,
+                row.owner,
+                row.nonce,
+                len(row.window),
+                row.content,
+                row.stamp_us,
+                row.used_us,
+                row.ttl_s,
+            )
+        )
+        flat = [number for remembered in row.window for number in remembered]
+        parts.append(_window(True, len(row.window)).pack(*flat))
+    return parts
 
 
 def _restoring(state: LogState) -> bytes:
@@ -243,8 +277,11 @@ class _Reader:
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
         self._read_holds(state, holds, newer=newer)
         self._read_sessions(state, sessions, newer=newer)
+        if newer:
+            self._read_named(state)
         self._read_gaps(state, gaps)
-        _check(restoring is None or not (sessions or holder_bytes), "a restoring log in use")
+        in_use = sessions or len(state.named) or holder_bytes
+        _check(restoring is None or not in_use, "a restoring log in use")
         if restoring is not None and restoring.mirror:
             _check(epoch > 0, "a mirror without an epoch")
             _check(not state.served or truncated + 1 == restoring.base_lsn, "base of a mirror")
@@ -304,27 +341,68 @@ class _Reader:
             _check(owned[owner] <= SESSIONS_PER_OWNER_MAX, "sessions of one identity")
             _check(previous < session <= last_used <= state.applied_index, "sessions out of order")
             _check(length == min(last_sequence, SESSION_WINDOW), "session window")
-            numbers = self._take(_window(newer, length))
-            columns = [numbers[at :: 3 + newer] for at in range(3 + newer)]
-            times = columns[3] if newer else (0,) * length
-            window = deque(
-                (
-                    (Lsn(lsn), records, known, time)
-                    for lsn, records, known, time in zip(*columns[:3], times, strict=True)
-                ),
-                maxlen=SESSION_WINDOW,
-            )
-            end, before_us = 1, 0
-            for lsn, records, _, time in window:
-                _check(lsn >= end and records > 0, "session window out of order")
-                _check(before_us <= time <= state.append_time_us, "append time of a session")
-                end, before_us = lsn + records, time
-            _check(end <= state.end_lsn, "session beyond the tail")
+            window = self._remembered(state, length, newer=newer)
             rows[SessionId(session)] = Session(
                 owner, nonce, last_sequence, Index(last_used), window
             )
             previous = session
         state.sessions = SessionTable(rows)
+
+    def _read_named(self, state: LogState) -> None:
+        (count,) = self._take(_COUNT)
+        _check(count <= NAMED_SESSIONS_MAX, "too many named sessions")
+        rows: dict[SessionId, NamedSession] = {}
+        owned: Counter[bytes] = Counter()
+        names: set[tuple[bytes, bytes]] = set()
+        previous = 0
+        for _ in range(count):
+            session, last, used, owner, nonce, length, content, stamp, used_us, ttl_s = self._take(
+                _NAMED
+            )
+            owned[owner] += 1
+            names.add((owner, nonce))
+            _check(owned[owner] <= NAMED_SESSIONS_PER_OWNER_MAX, "named sessions of one identity")
+            _check(previous < session <= used <= state.applied_index, "sessions out of order")
+            _check(state.sessions.get(session) is None, "a session that is there twice")
+            _check(used_us <= state.append_time_us, "append time of a session")
+            _check(length <= SESSION_WINDOW, "session window")
+            row = rows[SessionId(session)] = NamedSession(
+                owner,
+                nonce,
+                last,
+                Index(used),
+                self._remembered(state, length, newer=True),
+                content=content,
+                stamp_us=stamp,
+                ttl_s=ttl_s,
+                used_us=used_us,
+            )
+            problem = row_problem(row)
+            _check(not problem, problem)
+            _check(length == min(row.appended, SESSION_WINDOW), "session window")
+            previous = session
+        _check(len(names) == count, "a name that is there twice")
+        state.named = NamedSessions(rows)
+
+    def _remembered(self, state: LogState, length: int, *, newer: bool) -> deque[Remembered]:
+        """The window of a session."""
+        numbers = self._take(_window(newer, length))
+        columns = [numbers[at :: 3 + newer] for at in range(3 + newer)]
+        times = columns[3] if newer else (0,) * length
+        window: deque[Remembered] = deque(
+            (
+                (Lsn(lsn), records, known, time)
+                for lsn, records, known, time in zip(*columns[:3], times, strict=True)
+            ),
+            maxlen=SESSION_WINDOW,
+        )
+        end, before_us = 1, 0
+        for lsn, records, _, time in window:
+            _check(lsn >= end and records > 0, "session window out of order")
+            _check(before_us <= time <= state.append_time_us, "append time of a session")
+            end, before_us = lsn + records, time
+        _check(end <= state.end_lsn, "session beyond the tail")
+        return window
 
     def _read_gaps(self, state: LogState, count: int) -> None:
         room = (len(self._data) - self._position) // _GAP.size

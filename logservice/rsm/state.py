@@ -47,13 +47,14 @@ from typing import Final, NamedTuple
 from logservice_wire.errors import Reason
 
 from logservice.bounds import APPEND_TIME_US_MAX, LINEAGE_TIMESTAMP_STEP
-from logservice.ids import Index, Lsn
+from logservice.ids import Index, Lsn, SessionId
 from logservice.invariants import invariant
 from logservice.lineage import FIRST, Lineage
 from logservice.outcome import Rejected
 from logservice.owner import owner_digest
+from logservice.rsm.named_sessions import NamedSessions
 from logservice.rsm.restoring import Restoring
-from logservice.rsm.sessions import SessionTable
+from logservice.rsm.sessions import Session, SessionTable
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 """Last timestamp: what fits a signed 64-bit number, which is what databases keep."""
@@ -104,6 +105,7 @@ class LogState:
     next_timestamp: int = 1
     holds: dict[str, Hold] = field(default_factory=dict)
     sessions: SessionTable = field(default_factory=SessionTable)
+    named: NamedSessions = field(default_factory=NamedSessions)
     rejected: list[RejectedRange] = field(default_factory=list)
     closed_index: Index = field(default=Index(0))
     """The index of the Close; 0 while the log is open."""
@@ -137,6 +139,10 @@ class LogState:
         if self.restoring is not None and append_time_us == last:
             return True
         return last < append_time_us <= max(APPEND_TIME_US_MAX, last + 1)
+
+    def session(self, session: SessionId) -> Session | None:
+        """The session of a block, with a name or without; None when there is none."""
+        return self.sessions.get(session) or self.named.get(session)
 
     @property
     def end_lsn(self) -> Lsn:
@@ -203,6 +209,7 @@ class LogState:
         self.release_writer()
         self.requested_lsn = self.truncated_lsn
         self.sessions = SessionTable()
+        self.named.lose_all()
         self.next_timestamp = min(self.next_timestamp + LINEAGE_TIMESTAMP_STEP, TIMESTAMP_MAX)
 
     @property
@@ -211,7 +218,8 @@ class LogState:
         return (
             self.next_lsn == self.next_timestamp == 1
             and self.lineage == FIRST
-            and not (self.closed_index or self.writer_epoch or self.holds or len(self.sessions))
+            and not (self.closed_index or self.writer_epoch or self.holds)
+            and not (len(self.sessions) or len(self.named))
         )
 
     def is_of_restore(self, session: int, nonce: bytes) -> bool:

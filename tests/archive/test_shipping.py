@@ -400,9 +400,11 @@ async def test_the_chosen_logs_and_no_others(cluster: FakeCluster, tmp_path: Pat
         log.append(encode_block([b"a"], 1))
     async with LogClient(cluster.endpoints) as client:
         archiver = Archiver(client, settings(["wal-*"]), Folder(tmp_path))
-        assert await archiver.run_once() == 2
+        assert await archiver.run_once() == (2, [])
         assert shard_ids(Folder(tmp_path)) == [1, 2]
         assert [row.name for row in Manifest(Folder(tmp_path), 2).rows()] == ["wal-2"]
+        archiver = Archiver(client, settings(["wal-2", "walk", "none-*"]), Folder(tmp_path))
+        assert await archiver.run_once() == (1, ["walk"]), "a pattern may fit none"
 
 
 async def test_it_goes_on_when_something_fails(

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from logservice_wire.block import encode_block
+from logservice_wire.column_block import encode_columns
 
 from logservice.cli.main import logservice
 from logservice.cli.shell import exit_codes
@@ -158,6 +159,31 @@ def test_records_of_a_halted_replica_with_what_a_person_must_know(written: Path,
     assert rows[0] == {"lsn": 1, "record": "one 1"}
     assert rows[-1] == {"lsn": 8, "record_base64": "dHdv/w=="}
     assert run("records", written, 8).code != 0
+
+
+def test_records_of_wide_blocks_and_which_package_is_missing(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, vfs = str(tmp_path / "data"), PosixVfs()
+    directory = DataDirectory.open(path, vfs=vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"))
+    options = LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0)
+    logdb = LogDb.open(path, identity=directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options)
+    for index, codec in ((1, None), (2, "zstd"), (3, "lz4")):
+        block = encode_columns([b"one %d" % index, b"two"], 1, keys=[None, b""], codec=codec)
+        envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, Lsn(0), 2, block, CLAIM)
+        payload = encode_blocks([envelope])
+        new = Entry(Term(1), Index(index), Lsn(2 * index - 1), 2, EntryKind.BLOCK, payload)
+        logdb.commit([Update(ShardId(7), ReplicaId(4), entries=(new,))])
+    logdb.close()
+    directory.close()
+    whole = run("records", tmp_path / "data", 7, "--raw")
+    assert whole.out.split("\n") == ["one 1", "two", "one 2", "two", "one 3", "two", ""]
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    result = run("records", tmp_path / "data", 7, "--raw")
+    assert result.code == exit_codes.NEGATIVE
+    assert result.out.split("\n") == ["one 1", "two", "one 3", "two", ""]
+    assert "# 3..4: " in result.err
+    assert "logservice-client[zstd]" in result.err
 
 
 def test_a_witness_is_said_to_be_one(tmp_path: Path, run: Run) -> None:

@@ -41,6 +41,8 @@ class FakeSession:
     last: int = 0
     nonce: bytes = b""
     window: dict[int, tuple[int, int, bytes]] = dataclasses.field(default_factory=dict)
+    content: bytes = b""
+    stamp_us: int = 0
 
 
 @dataclasses.dataclass
@@ -60,6 +62,7 @@ class FakeLog:
         self.truncated = 0
         self.sessions: dict[int, FakeSession] = {}
         self.sessions_opened = 0
+        self.named: dict[str, int] = {}
         self.holder = ""
         self.epoch = 0
         self.fencing = False
@@ -78,6 +81,8 @@ class FakeLog:
         self.runs = [run for run in self.runs if run.first_lsn + run.record_count <= keep + 1]
         self.next_lsn = keep + 1
         self.sessions.clear()
+        # The names stay, without a memory.
+        self.sessions.update({i: FakeSession(2**64 - 1) for i in self.named.values()})
 
     def check_lineage(self, named: bytes) -> None:
         if named and named != self.lineage.id:
@@ -96,6 +101,25 @@ class FakeLog:
         nonce = secrets.token_bytes(16)
         self.sessions[session] = FakeSession(nonce=nonce)
         return session, nonce
+
+    def open_named(self, asked: log_pb2.OpenSessionRequest) -> tuple[int, FakeSession]:
+        if asked.name not in self.named:
+            session, nonce = self.open_session()
+            self.named[asked.name] = session
+            self.sessions[session] = FakeSession(
+                asked.epoch << 32, nonce, {}, asked.content, asked.stamp_us
+            )
+        session = self.named[asked.name]
+        found = self.sessions[session]
+        known = found.last >> 32
+        if asked.epoch < known:
+            raise SessionExpired
+        if asked.epoch > known:
+            found.last, found.window = asked.epoch << 32, {}
+            found.content, found.stamp_us = asked.content, asked.stamp_us
+        if asked.content != found.content:
+            raise SequenceReused(lsn=min((lsn for lsn, _, _ in found.window.values()), default=0))
+        return session, found
 
     def append(
         self,

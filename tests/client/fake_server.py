@@ -279,6 +279,15 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def OpenSession(self, request: log_pb2.OpenSessionRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
         log.check_lineage(request.lineage)
+        if request.name:
+            session, found = log.open_named(request)
+            return log_pb2.OpenSessionResponse(
+                position=self.cluster.position(log),
+                session_id=session,
+                nonce=found.nonce,
+                appended=found.last & (2**32 - 1),
+                stamp_us=found.stamp_us,
+            )
         session, nonce = log.open_session()
         return log_pb2.OpenSessionResponse(
             position=self.cluster.position(log), session_id=session, nonce=nonce

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from logservice_client import InvalidArgument, LogClient, Records, TooLarge
-from logservice_client.arrow import SCHEMA, block_of, lsns, values
+from logservice_client.arrow import SCHEMA, block_of, joined_batch, lsns, values
 from logservice_wire.block import Block, encode_block
 from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX
 
@@ -31,10 +33,23 @@ def test_a_batch_shows_what_the_item_shows(skipped: int, count: int) -> None:
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [1_700_000_000_000_000] * count
 
 
+def test_items_that_are_put_together_show_what_each_shows() -> None:
+    """Also where LSNs are left out between them, and parts of blocks."""
+    items = [item(1, 0, 4), item(5, 0, 4), item(20, 1, 2), item(30, 3, 1)]
+    items[1] = replace(items[1], term=4)
+    items[2] = replace(items[2], block=Block.parse(encode_block(RECORDS, 1_700_000_000_000_777)))
+    for some in (items, items[:1], items[2:]):
+        joined = joined_batch(some)
+        joined.validate(full=True)
+        assert joined.schema == SCHEMA
+        each = pa.Table.from_batches([one.to_arrow() for one in some])
+        assert pa.Table.from_batches([joined]).to_pydict() == each.to_pydict()
+
+
 def test_values_are_not_copied() -> None:
     data = encode_block(RECORDS, 0)
     start = pa.py_buffer(data).address
-    array = values(Block.parse(data), 0, 4)
+    array = values(Block.parse(data).columns())
     for buffer in array.buffers()[1:]:
         assert start <= buffer.address < start + len(data)
 

@@ -100,6 +100,15 @@ async def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return Time(monkeypatch)
 
 
+async def test_what_is_left_stands_until_it_expires() -> None:
+    log = Log()
+    held = HeldLog(log, "job", 5, TTL_S)
+    await held.set()
+    await held.leave()
+    assert (log.lsn, log.released) == (5, False)
+    assert held.sure
+
+
 async def test_it_is_renewed_at_a_third_of_its_time_and_released(time: Time) -> None:
     log = Log()
     async with HeldLog(log, "h", 5, TTL_S) as held:

@@ -11,6 +11,7 @@ from typing import Any
 
 from logservice_wire import block as block_module
 from logservice_wire.block import Block, encode_block, validate_block
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import CorruptBlock, Reason
 
 from logservice import config_change, envelope, membership, snapshot, versions
@@ -60,6 +61,7 @@ from logservice.nodehost.truncation import export_file
 from logservice.nodehost.truncation.export_file import ExportCorrupt, ExportFile
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
+from logservice.rsm.named_sessions import NO_CONTENT, NamedSession, NamedSessions
 from logservice.rsm.restoring import Restoring
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.state import TIMESTAMP_MAX, Hold, LogState, RejectedRange
@@ -335,6 +337,39 @@ def _timed_log_state() -> LogState:
     return state
 
 
+def _named_log_state() -> LogState:
+    state = _timed_log_state()
+    _, session = next(iter(state.sessions))
+    lost = NamedSession(
+        CLAIM.owner,
+        bytes(range(16)),
+        0,
+        Index(8),
+        content=NO_CONTENT,
+        stamp_us=0,
+        ttl_s=0,
+        used_us=0,
+    )
+    lost.lose()
+    state.named = NamedSessions(
+        {
+            SessionId(5): lost,
+            SessionId(9): NamedSession(
+                CLAIM.owner,
+                NONCE,
+                (7 << 32) + 2,
+                Index(30),
+                deque(session.window),
+                content=bytes(range(32)),
+                stamp_us=-TIME_US,
+                ttl_s=86_400,
+                used_us=TIME_US,
+            ),
+        }
+    )
+    return state
+
+
 def _restoring_log_state() -> LogState:
     state = LogState(applied_index=Index(40), next_lsn=Lsn(2_000))
     state.lineage = Lineage(2, bytes(range(16)), bytes(range(16, 32)), Lsn(4_999))
@@ -366,6 +401,21 @@ def _show_log_state(state: LogState) -> Any:
         )
         for session, row in state.sessions
     ]
+    named = [
+        (
+            session,
+            row.owner,
+            row.nonce,
+            row.last_sequence,
+            row.last_used,
+            row.content,
+            row.stamp_us,
+            row.ttl_s,
+            row.used_us,
+            list(row.window),
+        )
+        for session, row in state.named
+    ]
     return (
         state.applied_index,
         state.next_lsn,
@@ -382,6 +432,7 @@ def _show_log_state(state: LogState) -> Any:
         state.restoring,
         state.holds,
         rows,
+        named,
         state.rejected,
     )
 
@@ -419,6 +470,7 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
     ),
     commands.Retain(7, Lsn(4096)),
     commands.TruncateMirror(APP, bytes(range(16)), Lsn(2**40)),
+    commands.OpenNamedSession(APP, 2**31 - 1, 86_400, TIME_US, bytes(range(32)), "spark/ärchiv/7"),
 )
 
 _BLOCKS = [
@@ -470,6 +522,54 @@ BLOCK = Format(
             encode=lambda records: encode_block(records, TIME_US),
             decode=_decode_block,
         ),
+    ),
+    error=CorruptBlock,
+)
+
+_COLUMNS: Any = {
+    "keys": [b"a", None, b""],
+    "headers": [{"trace": b"1", "né": b""}, {}, {"trace": b"2"}],
+    "times_us": [TIME_US, -1, 0],
+}
+
+
+def _encode_columns(given: Any) -> bytes:
+    cut, columns = given
+    whole = encode_columns(RECORDS[:3], TIME_US, **columns)
+    return whole if cut is None else Block.parse(whole).cut(*cut)
+
+
+def _decode_columns(data: bytes | memoryview) -> Any:
+    block = Block.parse(data)
+    found, total = block.columns(), block.second.records
+    cut = (block.first, block.first + len(block))
+    # A cut block does not say what lies beside it in its body; the sample does.
+    low, high = cut
+    shown: Any = {}
+    if found.key_column is not None:
+        shown["keys"] = found.keys()
+    if found.header_column is not None:
+        shown["headers"] = found.headers()
+    if found.time_column is not None:
+        shown["times_us"] = found.times_us()
+    assert found.records() == RECORDS[low:high]
+    for name, column in shown.items():
+        assert column == _COLUMNS[name][low:high]
+    given = {name: _COLUMNS[name] for name in shown}
+    return (None if cut == (0, total) else cut), given
+
+
+WIDE_BLOCK = Format(
+    name="wide-block",
+    version=block_module.WIDE_VERSION,
+    constant="logservice_wire.block:WIDE_VERSION",
+    document="docs/formats/block.md",
+    samples=(
+        Sample("all columns", (None, _COLUMNS), _encode_columns, _decode_columns, since=2),
+        Sample(
+            "keys", (None, {"keys": _COLUMNS["keys"]}), _encode_columns, _decode_columns, since=2
+        ),
+        Sample("cut", ((1, 3), _COLUMNS), _encode_columns, _decode_columns, since=2),
     ),
     error=CorruptBlock,
 )
@@ -676,6 +776,14 @@ LOG_STATE = Format(
             since=2,
         ),
         Sample(
+            name="named sessions",
+            value=_named_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
+            since=2,
+        ),
+        Sample(
             name="being restored",
             value=_restoring_log_state(),
             encode=snapshot_codec.encode_state,
@@ -775,6 +883,7 @@ ENVELOPE = Format(
 
 FORMATS = (
     BLOCK,
+    WIDE_BLOCK,
     SEGMENT,
     GROUP,
     RECORD,

@@ -29,6 +29,7 @@ Decode = Callable[[bytes], object]
 
 ELSEWHERE = {
     "block",
+    "wide-block",
     "segment-header",
     "commit-group",
     "record",

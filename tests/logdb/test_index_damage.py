@@ -161,7 +161,7 @@ def test_after_a_failed_write_the_index_is_not_trusted(tmp_path: Path) -> None:
         """LevelDB once a compaction has met damage."""
 
         def write_batch(self, sync: bool) -> object:
-            import plyvel
+            from logservice.logdb.io.leveldb_kv import plyvel
 
             raise plyvel.CorruptionError("block checksum mismatch")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import plyvel
 import pytest
 
 from logservice.logdb.io.kv import KvCorrupt, KvEngine, KvError
-from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.leveldb_kv import LevelDbEngine, plyvel
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
 

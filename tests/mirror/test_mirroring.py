@@ -139,6 +139,27 @@ async def test_a_mirror_is_the_same_is_read_and_follows(
     assert (await log.status()).position.first_lsn > 231
 
 
+async def test_wide_blocks_go_over_as_they_are_and_nobody_opens_them(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-BLOCK-OPAQUE: mirroring, comparing, promoting."""
+    monkeypatch.setattr(bounds, "MIRROR_HOLD_S", 0.0)
+    log = await two.log()
+    first = (await log.status()).position.applied_lsn + 1
+    for codec in (None, "zstd", "lz4"):
+        await log.append_columns([b"a", b"b"], keys=[None, b""], times_us=[1, 2], codec=codec)
+    for name in ("Cursor", "decompress"):
+        monkeypatch.setattr(f"logservice_wire.block.{name}", None)
+    mirror = two.mirror(log)
+    copy = await complete(mirror)
+    wanted = [bytes(one.block.data) for one in (await log.read(first)).blocks]
+    assert len(wanted) == 3
+    assert [bytes(one.block.data) for one in (await copy.read(first)).blocks] == wanted
+    assert str(await copy.digest(11, first + 6)) == str(await log.digest(11, first + 6))
+    await two.promotion(mirror).planned()
+    assert [bytes(one.block.data) for one in (await copy.read(first)).blocks] == wanted
+
+
 async def test_truncate_never_keeps_what_the_source_lets_go(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,11 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import (
     BeyondTail,
     DeadlineExceeded,
@@ -18,6 +20,7 @@ from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
     NotLeader,
+    NotReady,
     PermissionDenied,
     Reason,
     SequenceGap,
@@ -37,10 +40,11 @@ from logservice.logdb.read.entry_read import EntryRead
 from logservice.membership import Membership
 from logservice.nodehost.replica import log_reading
 from logservice.nodehost.routing import forwarding
-from logservice.nodehost.routing.forwarding import ForwardedCommand
+from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.owner import Author
 from logservice.raft.ready import Role
 from logservice.rsm import commands
+from logservice.versions import KnownVersion
 from tests.nodehost.cluster import SHARD, Cluster, request, said
 from tests.owners import APP, NONCE
 from tests.waiting import eventually
@@ -105,6 +109,26 @@ async def test_a_follower_forwards(cluster: Cluster) -> None:
     command = commands.OpenSession(Author("app", StoreId(f"store-{follower}")), NONCE)
     session = await cluster.host(follower).propose(SHARD, commands.encode(command), 5.0)
     assert session.value > 1
+
+
+async def test_a_wide_block_needs_cluster_version_2_also_when_a_store_forwards_it(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.leader()
+    block = encode_columns([b"a"], 1, keys=[b"k"])
+    wide = replace(request(), block=block, record_count=1)
+    host, sender = cluster.host(leader), cluster.host(1 + leader % 3)
+    body = forwarding.encode_append(ForwardedAppend(SHARD, 30.0, wide))
+    method = forwarding.APPEND.method
+    host.cluster_version = KnownVersion()
+    with pytest.raises(NotReady) as refused:
+        await host.append(SHARD, wide, 30.0)
+    assert refused.value.metadata == {"cluster_version": "1", "needed": "2"}
+    with pytest.raises(NotReady):
+        await sender.transport.request(f"store-{leader}", method, body, 30.0)
+    host.cluster_version.learn(2)
+    assert (await host.append(SHARD, wide, 30.0)).lsn == 1
+    await sender.transport.request(f"store-{leader}", method, body, 30.0)
 
 
 @pytest.mark.parametrize(

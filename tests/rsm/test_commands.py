@@ -24,6 +24,7 @@ from logservice.rsm.commands import (
     Connect,
     EndRestore,
     ExpireHold,
+    OpenNamedSession,
     OpenSession,
     ReleaseHold,
     ReleaseWriter,
@@ -73,6 +74,10 @@ GOLDEN: list[tuple[Command, str]] = [
         + "0101000000000000",
     ),
     (TruncateMirror(APP, b"l" * 16, Lsn(258)), "11020000" + BY + "6c" * 16 + "0201000000000000"),
+    (
+        OpenNamedSession(APP, 258, 60, -2, b"c" * 32, "x"),
+        "12020000" + BY + "020100003c000000feffffffffffffff" + "63" * 32 + "78",
+    ),
 ]
 
 

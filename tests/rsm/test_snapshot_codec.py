@@ -267,6 +267,7 @@ def test_a_state_in_a_version_that_it_does_not_need_is_refused() -> None:
     body = encode_state(state)[PREFIX.size :]
     head, rest = body[:64], body[64:]
     newer = head + bytes(16 + 48 + 8 + 48) + rest[:12] + struct.pack("<QI", 0, 0) + rest[12:]
+    newer += bytes(4)  # named sessions
     data = PREFIX.pack(PREFIX.unpack_from(encode_state(state))[0], 3, 0, zlib.crc32(newer)) + newer
     with pytest.raises(SnapshotCorrupt, match="says nothing more"):
         decode_state(data)

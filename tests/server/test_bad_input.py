@@ -14,7 +14,13 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_wire.block import HEADER_BYTES
-from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, SESSION_WINDOW
+from logservice_wire.bounds import (
+    BLOCK_BYTES_MAX,
+    BLOCK_PLAIN_BYTES_MAX,
+    BLOCK_RECORDS_MAX,
+    SESSION_WINDOW,
+)
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import LogServiceError, Outcome, Reason
 from logservice_wire.rpcs import APPEND_STREAM, RPCS, Rpc
 from logservice_wire.v1 import log_pb2
@@ -139,7 +145,12 @@ async def test_every_rpc_of_a_log_refuses_shard_0_and_unknown_shards(
     """
     needed = {"block": block(), "lsn": 1, "name": "n", "holder": "h", "count": 1}
     needed |= {"from_lsn": 1, "to_lsn": 2, "base_lsn": 1, "end_lsn": 2, "digest": bytes(32)}
-    needed |= {"first_lsn": 1, "blocks": [{"block": block()}], "lineage": b"l" * 16}
+    needed |= {
+        "first_lsn": 1,
+        "blocks": [{"block": block()}],
+        "lineage": b"l" * 16,
+        "content": b"c" * 32,
+    }
     if rpc.name == "BeginRestore":
         needed |= {"lineage": {"number": 1, "id": b"l" * 16}, "next_timestamp": 1}
     known = {
@@ -217,6 +228,29 @@ async def test_too_many_records(shard: Shard) -> None:
     error = await shard.refused(shard.append(with_crc(data)), Reason.TOO_LARGE)
     assert error.number("limit") == BLOCK_RECORDS_MAX
     assert error.number("value") == BLOCK_RECORDS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (4, 0x0303, Reason.CORRUPT_BLOCK),  # version and codec
+        (5, 3, Reason.CORRUPT_BLOCK),
+        (8, 3, Reason.CORRUPT_BLOCK),  # records shown
+        (20, 2**32 - 1, Reason.CORRUPT_BLOCK),  # the first of them
+        (32, BLOCK_RECORDS_MAX + 1, Reason.TOO_LARGE),
+        (36, BLOCK_PLAIN_BYTES_MAX + 1, Reason.TOO_LARGE),
+        (36, BLOCK_PLAIN_BYTES_MAX, Reason.CORRUPT_BLOCK),
+        (40, 2**32 - 1, Reason.CORRUPT_BLOCK),
+        (44, 1, Reason.CORRUPT_BLOCK),
+    ],
+)
+async def test_an_envelope_of_a_wide_block_that_lies(
+    shard: Shard, at: int, value: int, reason: Reason
+) -> None:
+    data = bytearray(encode_columns([b"a", b"b"], 1, keys=[b"k", None], codec="zstd"))
+    struct.pack_into("<H" if at < 8 else "<I", data, at, value)
+    await shard.refused(shard.append(with_crc(data)), reason)
+    await shard.refused(shard.append(bytes(data[:47])), Reason.CORRUPT_BLOCK)
 
 
 async def test_too_large(shard: Shard) -> None:

@@ -6,10 +6,12 @@ import pyarrow as pa
 import pytest
 from logservice_client.read_result import result_of
 from logservice_wire.block import encode_block
+from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import CorruptBlock, WrongExpectedLsn
 from logservice_wire.v1 import log_pb2
 from pyspark_logservice.batches import ALONE_BYTES, TOGETHER_BYTES, BatchMaker
 from pyspark_logservice.options import COLUMNS
+from pyspark_logservice.wanted import Numbers
 
 from tests.client.fake_log import FakeLog, leave_out_values
 
@@ -153,3 +155,32 @@ def test_bare_blocks_share_a_batch_but_not_without_end() -> None:
     sizes = [batch.num_rows for batch in batches]
     assert sum(sizes) == 80_000
     assert max(sizes) <= TOGETHER_BYTES // 16 + 2
+
+
+@pytest.mark.parametrize("codec", [None, "zstd", "lz4"])
+def test_wide_blocks_have_their_values_and_times(codec: str | None) -> None:
+    """Also those of a part, and put together with others."""
+    log = log_of(3)
+    log.append(encode_columns([b"a", b"", b"c"], 9, times_us=[20, 21, 22], codec=codec))
+    log.append(encode_columns([b"d"], 9, keys=[b"k"], codec=codec))
+    found = table(log.read(2, 1 << 20), 2, 100)
+    assert found.column("value").to_pylist() == [b"0-1", b"0-2", b"a", b"", b"c", b"d"]
+    times = found.column("timestamp").cast(pa.int64()).to_pylist()
+    assert times == [1000, 1000, 20, 21, 22, 9]
+    assert table(log.read(5, 1 << 20), 5, 6).column("value").to_pylist() == [b""]
+
+
+def test_conditions_on_times_look_into_wide_blocks() -> None:
+    log = log_of(2)
+    log.append(encode_columns([b"a", b"b", b"c"], 1000, times_us=[20, 21, 22]))
+    log.append(encode_columns([b"d"], 21, keys=[b"k"]))
+    answer = log.read(1, 1 << 20)
+    for wanted, only, expected in (
+        (Numbers(first=21, behind=23), (), [b"b", b"c", b"d"]),
+        (Numbers(only=(20, 1000)), (), [b"0-0", b"0-1", b"a"]),
+        (Numbers(behind=22), (4, 6), [b"b", b"d"]),
+        (Numbers(first=2000), (), []),
+    ):
+        maker = BatchMaker(1, 1, 7, include_gaps=True, only=only, times_us=wanted)
+        found = [value for one in maker.batches(1, answer) for value in one["value"].to_pylist()]
+        assert found == expected

@@ -92,7 +92,15 @@ class Timed:
     below are truncated.
     """
 
-    shard_id = 1
+    @property
+    def client(self) -> Timed:
+        return self
+
+    def shard(self, shard: int) -> Timed:
+        return self
+
+    def chain(self, shard: int) -> None:
+        return None
 
     def lsn_at_time(self, append_time_us: int, *, timeout: float) -> LsnAtTime:
         lsn = -(-append_time_us // 1000)
@@ -113,13 +121,13 @@ class Timed:
 )
 def test_times_narrow_a_range(given_options: dict[str, str], expected: tuple[int, int]) -> None:
     asked: Any = Timed()
-    assert narrow(options(**given_options), asked, 5, 10) == expected
+    assert narrow(options(**given_options), asked, 1, 5, 10) == expected
 
 
 def test_a_time_that_may_have_been_truncated_is_a_loss() -> None:
     asked: Any = Timed()
     with pytest.raises(DataLossError, match="may have been truncated"):
-        narrow(options(startingTimestamp="5"), asked, 5, 10)
+        narrow(options(startingTimestamp="5"), asked, 1, 5, 10)
 
 
 def test_logs_are_planned_by_names_and_patterns() -> None:

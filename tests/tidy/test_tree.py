@@ -68,7 +68,8 @@ def importers_of(module: str, *folders: str) -> list[str]:
 
 
 def test_one_file_imports_plyvel() -> None:
-    assert importers_of("plyvel", *PRODUCT) == ["logservice/logdb/io/leveldb_kv.py"]
+    for name in ("plyvel", "plyvel_next"):
+        assert importers_of(name, *PRODUCT) == ["logservice/logdb/io/leveldb_kv.py"]
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from logservice_wire.block import (
     HEADER_BYTES,
     Block,
-    _ascending,
     encode_block,
     encoded_size,
     peek_block,
     validate_block,
 )
 from logservice_wire.bounds import BlockBounds
+from logservice_wire.columns import ascending
 from logservice_wire.errors import CorruptBlock, InvalidArgument, LogServiceError, TooLarge
 
 import logservice.bounds as server_bounds
@@ -59,9 +59,15 @@ def test_golden_block() -> None:
 
 
 def test_the_document_shows_the_golden_block() -> None:
+    assert examples()[0] == GOLDEN
+
+
+def examples() -> list[bytes]:
+    """The worked examples of the document."""
     text = (Path(__file__).parents[2] / "docs/formats/block.md").read_text()
-    dump = [line.split("|")[0].split(None, 1)[1] for line in text.splitlines() if line[:2] == "00"]
-    assert bytes.fromhex("".join(dump)) == GOLDEN
+    fenced = [part.splitlines() for part in text.split("```") if part.startswith("\n0000")]
+    dumps = [[line.split("|")[0].split(None, 1)[1] for line in part[1:]] for part in fenced]
+    return [bytes.fromhex("".join(dump)) for dump in dumps]
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=50), st.integers(0, 2**62))
@@ -73,7 +79,7 @@ def test_round_trip(records: list[bytes], timestamp_us: int) -> None:
     block = Block.parse(memoryview(data))
     assert len(block) == block.record_count == len(records)
     assert block.records() == records
-    assert bytes(block.values) == b"".join(records)
+    assert bytes(block.columns().values.data) == b"".join(records)
     assert block.timestamp_us == timestamp_us
     for start in range(len(records) + 1):
         assert block.records(start) == records[start:]
@@ -190,13 +196,13 @@ def test_ascending_agrees_with_sorting() -> None:
     for _ in range(20_000):
         numbers = [generator.choice(pool) for _ in range(generator.randrange(1, 7))]
         expected = min(numbers) >= 0 and numbers == sorted(numbers)
-        assert _ascending(memoryview(array("i", numbers).tobytes())) == expected, numbers
+        assert ascending(memoryview(array("i", numbers).tobytes())) == expected, numbers
 
 
 def test_client_and_server_have_the_same_limits() -> None:
     others = ("SESSION_WINDOW", "HOLD_TTL_S_MIN")
     names = [name for name in dir(wire_bounds) if name.endswith("_MAX") or name in others]
-    assert len(names) == 9
+    assert len(names) == 12
     hakeepers = {"REPLAYED_PER_SERVICE_MAX": "HAKEEPER_REPLAYED_PER_SERVICE_MAX"}
     for name in names:
         ours = hakeepers.get(name, name)

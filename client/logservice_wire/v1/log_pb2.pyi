@@ -66,22 +66,36 @@ class ConnectResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
-    __slots__ = ("shard_id", "lineage")
+    __slots__ = ("shard_id", "name", "epoch", "content", "stamp_us", "ttl_s", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    STAMP_US_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
+    name: str
+    epoch: int
+    content: bytes
+    stamp_us: int
+    ttl_s: int
     lineage: bytes
-    def __init__(self, shard_id: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., content: _Optional[bytes] = ..., stamp_us: _Optional[int] = ..., ttl_s: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
-    __slots__ = ("position", "session_id", "nonce")
+    __slots__ = ("position", "session_id", "nonce", "appended", "stamp_us")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
+    STAMP_US_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     session_id: int
     nonce: bytes
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    appended: int
+    stamp_us: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ..., nonce: _Optional[bytes] = ..., appended: _Optional[int] = ..., stamp_us: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence", "session_nonce", "lineage")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 from logservice_wire.block import Block
-from logservice_wire.errors import CorruptBlock
+from logservice_wire.errors import CodecMissing, CorruptBlock
 
 from logservice.cli.offline.stored_records import stored_blocks
 from logservice.cli.shell import exit_codes
@@ -163,7 +163,7 @@ def _print_records(
         if item.gap is None:
             try:
                 found = Block.parse(item.block).records()
-            except CorruptBlock as error:
+            except (CorruptBlock, CodecMissing) as error:
                 notes.append(f"{error.message}: {error.metadata.get('detail', '')}")
                 code = exit_codes.NEGATIVE
                 found = []

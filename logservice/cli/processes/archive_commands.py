@@ -19,6 +19,7 @@ from logservice.cli.processes.pyarrow_needed import need_pyarrow
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import output_option, say, show_rows
+from logservice.safe_text import safe_text
 
 _config = config_option("TOML file; deploy/archive.example.toml shows every key.")
 
@@ -41,7 +42,10 @@ archive.add_command(restore_all)
     help="End when standard input, a pipe, ends as well: with the program that holds it.",
 )
 def run(config_path: Path, once: bool, until_input_ends: bool) -> int:
-    """Archive the chosen logs until SIGTERM or SIGINT."""
+    """Archive the chosen logs until SIGTERM or SIGINT.
+
+    With --once, exit code 1 when a name is chosen and no open log has it.
+    """
     need_pyarrow()
     from logservice.archive.running import Archiver
     from logservice.archive.settings import files_of, load
@@ -50,7 +54,7 @@ def run(config_path: Path, once: bool, until_input_ends: bool) -> int:
     files = files_of(settings)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
-    async def main() -> int:
+    async def main() -> tuple[int, list[str]]:
         async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
             archiver = Archiver(client, settings, files)
             if once:
@@ -62,11 +66,16 @@ def run(config_path: Path, once: bool, until_input_ends: bool) -> int:
                 asyncio.get_running_loop().add_reader(0, running.cancel)
             with contextlib.suppress(asyncio.CancelledError):
                 await running
-            return 0
+            return 0, []
 
-    logs = asyncio.run(main())
+    logs, unmatched = asyncio.run(main())
     if once:
         say(f"{logs} logs are archived")
+    if unmatched:
+        # A backup of nothing must not look like one.
+        names = ", ".join(map(safe_text, unmatched))
+        click.echo(f"no open log is called so: {names}", err=True)
+        return exit_codes.NEGATIVE
     return exit_codes.OK
 
 

@@ -11,5 +11,5 @@ def need_pyarrow() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         raise InvalidArgument(
-            "this needs pyarrow: pip install 'logservice[archive]'", field="archive"
+            "this needs pyarrow: pip install 'pyarrow>=18'", field="archive"
         ) from error

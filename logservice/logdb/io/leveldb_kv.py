@@ -1,4 +1,4 @@
-"""LevelDbKv: the only file that knows plyvel.
+"""LevelDbKv: the only file that knows plyvel, and plyvel-next, which is the same for newer Pythons.
 
 What LevelDB does not promise, and what is done about it:
 
@@ -21,10 +21,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import posixpath
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-import plyvel
+if sys.version_info >= (3, 13):  # plyvel has no wheels there; as in pyproject.toml
+    import plyvel_next as plyvel
+else:
+    import plyvel
 
 from logservice.logdb.io.kv import KvCorrupt, KvError
 from logservice.logdb.io.vfs import Vfs, read_file, write_file

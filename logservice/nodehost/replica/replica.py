@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final, Protocol
 
+from logservice_wire.block import is_wide
 from logservice_wire.errors import (
     Busy,
     Halted,
@@ -42,6 +43,7 @@ from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
+from logservice.hakeeper.commands.versioned import too_early
 from logservice.hard_state import HardState
 from logservice.ids import (
     HAKEEPER_SHARD,
@@ -121,6 +123,11 @@ _SNAPSHOT_RETRY_ELECTIONS = 5
 _HURRIED_CAMPAIGN_TICKS = 8
 """Campaigns are spread over so many ticks after the connection to the leader's store broke; see
 `Replica.unreachable`."""
+
+
+_WIDE_SINCE: Final = 2
+"""The first cluster version that takes wide blocks: programs that do not know it take one for
+corrupt."""
 
 
 @value
@@ -327,10 +334,15 @@ class Replica:
     def append(
         self, request: AppendRequest, deadline_s: float, *, local_only: bool = False
     ) -> asyncio.Future[Applied]:
-        """Take an append. Raises Busy at once; everything else is the future's outcome.
+        """Take an append, of a client or of a peer that forwards it. Raises Busy at once, and
+        NotReady{cluster_version, needed} for a wide block below cluster version 2; everything else
+        is the future's outcome.
 
         `local_only`: see `intake.Waiting`.
         """
+        known = self._host.cluster_version.value
+        if known < _WIDE_SINCE and is_wide(request.block):
+            raise too_early(known, _WIDE_SINCE)
         if self.log_rsm is None and not self.witness:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()

@@ -32,7 +32,7 @@ from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
 from logservice.nodehost.replica.hold_expiry import HoldTime
 from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
-from logservice.rsm import commands
+from logservice.rsm import commands, named_sessions
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
@@ -57,6 +57,10 @@ _TIMED_HOLDS: Final = 2
 _HOLDS_FOR_SERVICES: Final = 2
 """From this cluster version on HAKeeper holds logs for services; a hold of theirs that it does not
 know of it would release."""
+
+
+_NAMED_SESSIONS: Final = 2
+"""The first cluster version that has `commands.OpenNamedSession`."""
 
 
 def one_command(
@@ -155,12 +159,36 @@ class LogService(log_pb2_grpc.LogServicer):
     async def OpenSession(
         self, request: log_pb2.OpenSessionRequest, context: Context
     ) -> log_pb2.OpenSessionResponse:
-        """A new session; its id is the index of its entry."""
+        """A new session; its id is the index of its entry. With a name, that name's session."""
+        if request.name:
+            return await self._open_named(request, context)
         nonce = secrets.token_bytes(NONCE_BYTES)
         command = commands.OpenSession(self.store.author(), nonce)
         shard, applied = await self.propose(request.shard_id, command, context, request.lineage)
         return log_pb2.OpenSessionResponse(
             position=self.store.position(shard), session_id=applied.value, nonce=nonce
+        )
+
+    async def _open_named(
+        self, request: log_pb2.OpenSessionRequest, context: Context
+    ) -> log_pb2.OpenSessionResponse:
+        self.store.need_version(_NAMED_SESSIONS)
+        command = commands.OpenNamedSession(
+            self.store.author(),
+            request.epoch,
+            request.ttl_s,
+            request.stamp_us,
+            request.content,
+            request.name,
+        )
+        shard, applied = await self.propose(request.shard_id, command, context, request.lineage)
+        appended, stamp_us = named_sessions.ANSWER.unpack(applied.data)
+        return log_pb2.OpenSessionResponse(
+            position=self.store.position(shard),
+            session_id=applied.value,
+            nonce=named_sessions.nonce_of(request.name),
+            appended=appended,
+            stamp_us=stamp_us,
         )
 
     @handler

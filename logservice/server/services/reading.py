@@ -9,7 +9,8 @@ Follow goes on until a stop condition. Blocks are opaque and never cut, so a sto
 lies inside a block lets that block through; `next_lsn` of the last message says where to go on. A
 Follow ends at the end of a closed log; its last message names that end.
 
-A reader that wants no values gets each block's size and its client's clock in place of its bytes.
+A reader that wants no values gets each block's size and its client's clock in place of its bytes,
+but for wide blocks, which come whole.
 What that saves is the answer: the store reads the blocks all the same, because an entry counts only
 with its checksum, and the caller pays for their memory until they are let go.
 
@@ -26,7 +27,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from logservice_wire.block import HEADER_BYTES
+from logservice_wire.block import HEADER_BYTES, is_wide
 from logservice_wire.errors import InvalidArgument, Reason, Truncated
 from logservice_wire.v1 import log_pb2
 
@@ -288,7 +289,8 @@ def _response(
         position=position, next_lsn=found.next_lsn, end_lsn=found.end_lsn
     )
     for run in runs:
-        bare = run.gap is None and not values
+        # Only readers open a wide block, and its records may have a time each.
+        bare = run.gap is None and not values and not is_wide(run.block)
         response.blocks.add(
             first_lsn=run.first_lsn,
             record_count=run.record_count,

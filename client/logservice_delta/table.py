@@ -1,0 +1,213 @@
+"""LogTable: what a Delta table has of one log, and how more of it gets in exactly once.
+
+Theory of operation. A commit of Delta may name application transactions: an id and a number that
+belong together with the rows, in one atomic step. Here the id is that of a log and a job, and the
+number is the last LSN that the table has of it. So the table itself says how far it is, in every
+version of it, and there is no second place that could say something else. A process that is killed
+leaves the rows and the number, or neither. Parquet files of a commit that did not happen lie in
+the table's directory, where no reader looks, until the table is vacuumed.
+
+Delta refuses a commit when another one with the same id came in after the version that it was
+prepared on. So of two runs of one job, one goes on and the other one is told (TableConflict).
+
+A log that was continued by force is another history (docs/operations/lost-quorum.md), and so each
+commit also names the lineage that its rows are of. A table goes on with a newer lineage only when
+everything that it has lies below the fork.
+
+- INV-TABLE-1: the rows of a commit begin behind the last LSN of the version that the commit was
+  prepared on, and the commit names their last LSN. So no LSN is twice in the table, and none is
+  left out but gaps, which have no record.
+- INV-TABLE-2: a table has rows of one history of a log.
+- INV-TABLE-3: rows of the log in a table that does not say how far it is are somebody else's, or
+  the number expired (delta.setTransactionRetentionDuration). Nothing is added to them.
+
+Sources: the Delta protocol's transaction identifiers; Spark's txnAppId and txnVersion, which are
+the same thing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from logservice_client.arrow import SCHEMA as LOG_SCHEMA
+from logservice_client.lineage import Lineage
+from logservice_wire.errors import InvalidArgument, LineageChanged
+
+SCHEMA: Final = pa.schema([pa.field("shard", pa.int64(), nullable=False), *LOG_SCHEMA])
+"""The columns that a table gets when it is made."""
+
+JOB_CHARS_MAX: Final = 128
+"""The length of a job's name. It is in every commit, for as long as the table lives."""
+
+Write = Callable[[DeltaTable, pa.Table, CommitProperties], None]
+"""Puts rows with the columns of SCHEMA into a table, in one commit that takes those properties."""
+
+
+class TableConflict(RuntimeError):
+    """The table is not what this job has left: another run of it is at work, or somebody else put
+    the log's records in. Nothing was added.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """Which log of which cluster, and for which job: two jobs have a position each."""
+
+    cluster_id: str
+    shard: int
+    job: str = "records"
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument for a name that would make two of one."""
+        if not self.job or "/" in self.job or len(self.job) > JOB_CHARS_MAX:
+            problem = f"1 to {JOB_CHARS_MAX} characters without a slash"
+            raise InvalidArgument(f"a job's name has {problem}", field="job")
+
+    @property
+    def app_id(self) -> str:
+        """The id under which a table keeps the last LSN."""
+        return f"logservice/{self.cluster_id}/{self.shard}/{self.job}"
+
+    def lineage_app_id(self, lineage: bytes) -> str:
+        """The id under which a table keeps the last LSN that is of that lineage."""
+        return f"{self.app_id}/lineage/{lineage.hex()}"
+
+
+def append_rows(table: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    """The ordinary way to put rows into a table: one after the other, as they are."""
+    write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+
+class LogTable:
+    """One for each log; get it from `open`. Its methods block; one thread at a time may use it."""
+
+    def __init__(self, table: DeltaTable, name: LogName, lineage: Lineage, write: Write) -> None:
+        """See `open`."""
+        self._table = table
+        self._name = name
+        self._lineage = lineage
+        self._write = write
+        self.last_lsn = self._position()
+        """The last LSN that the table has; 0: nothing of the log yet."""
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        name: LogName,
+        lineage: Lineage,
+        *,
+        parent: bytes = b"",
+        write: Write = append_rows,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> LogTable:
+        """Open a table, or make it. `lineage`: the log's now; `parent`: the one that it continues.
+        `write` puts the rows in (a merge, for example); it has to pass the properties on.
+
+        Raises LineageChanged when the table has records of another history, TableConflict when it
+        has rows of the log and does not say how far it is, DeltaError and OSError.
+        """
+        options = dict(storage_options or {})
+        try:
+            table = DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            # Who makes it at the same time wins; the table is the same one then.
+            table = DeltaTable.create(uri, SCHEMA, mode="ignore", storage_options=options)
+        made = cls(table, name, lineage, write)
+        made._check_history(parent)
+        made._check_strangers()
+        return made
+
+    def append(self, rows: pa.Table, last_lsn: int, *, patience_s: float = 0.0) -> None:
+        """Put in the rows of the LSNs behind `self.last_lsn` up to `last_lsn`; those that are
+        missing are gaps. A commit whose outcome is unknown is looked up in the table; one that did
+        not happen is tried again for `patience_s`.
+
+        Raises TableConflict, DeltaError, OSError.
+        """
+        if last_lsn <= self.last_lsn:
+            raise InvalidArgument(
+                f"the table has the log up to LSN {self.last_lsn}, which is not before {last_lsn}",
+                field="last_lsn",
+            )
+        give_up_s, pause_s = time.monotonic() + patience_s, 0.1
+        before = self.last_lsn
+        while True:
+            try:
+                self._write(self._table, rows, self._properties(last_lsn))
+            except (DeltaError, OSError):
+                found = self._look_again()
+                if found == last_lsn:
+                    break
+                if found != before:
+                    raise TableConflict(
+                        f"another run of {self._name.job!r} has brought log {self._name.shard} up "
+                        f"to LSN {found} meanwhile"
+                    ) from None
+                if time.monotonic() + pause_s > give_up_s:
+                    raise
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 5.0)
+            else:
+                break
+        self.last_lsn = last_lsn
+
+    @property
+    def version(self) -> int:
+        """The version of the table that was written or read last."""
+        return self._table.version()
+
+    def _properties(self, last_lsn: int) -> CommitProperties:
+        """INV-TABLE-1, INV-TABLE-2."""
+        kept = Transaction(self._name.app_id, last_lsn)
+        lineage = self._lineage
+        history = Transaction(self._name.lineage_app_id(lineage.id), last_lsn)
+        return CommitProperties(app_transactions=[kept, history])
+
+    def _position(self) -> int:
+        return self._table.transaction_version(self._name.app_id) or 0
+
+    def _look_again(self) -> int:
+        self._table.update_incremental()
+        return self._position()
+
+    def _check_history(self, parent: bytes) -> None:
+        """INV-TABLE-2."""
+        lineage = self._lineage
+        if not self.last_lsn or self._is_of(lineage.id):
+            return
+        if lineage.number and self._is_of(parent) and self.last_lsn <= lineage.fork_lsn:
+            return
+        raise LineageChanged(
+            f"the table has log {self._name.shard} up to LSN {self.last_lsn} of another history; "
+            f"the log is of lineage {lineage.number} now, which has LSNs up to {lineage.fork_lsn} "
+            "in common with the one before",
+            actual=lineage.id.hex(),
+            number=lineage.number,
+            fork_lsn=lineage.fork_lsn,
+        )
+
+    def _is_of(self, lineage: bytes) -> bool:
+        """Whether the newest rows are of that lineage."""
+        found = self._table.transaction_version(self._name.lineage_app_id(lineage))
+        return found == self.last_lsn
+
+    def _check_strangers(self) -> None:
+        """INV-TABLE-3, as far as the table has a column that says of which log a row is."""
+        if self.last_lsn or "shard" not in {one.name for one in self._table.schema().fields}:
+            return
+        rows = self._table.to_pyarrow_dataset().scanner(
+            columns=["shard"], filter=pa.compute.field("shard") == self._name.shard
+        )
+        if rows.head(1).num_rows:
+            raise TableConflict(
+                f"the table has rows of log {self._name.shard}, and does not say how far "
+                f"{self._name.job!r} is: they are another job's, or another cluster's, or the "
+                "position has expired"
+            )

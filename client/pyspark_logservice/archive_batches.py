@@ -1,0 +1,151 @@
+"""The rows of an archived range, as Arrow batches for Spark; in a task.
+
+An object is read whole, and checked, before a row of it is handed on: tens of megabytes. Its rows
+are those of all LSNs of its range, in order, so a part of the range is a slice. Where a wide block
+is, it stands in the row of its first LSN, and is opened here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from logservice_client.arrow import lsns, repeated, times, values
+from logservice_client.read_result import GapReason
+from logservice_wire.block import Block
+
+from pyspark_logservice.archive import ArchivedRange, ArchiveError, Place
+from pyspark_logservice.batches import COLUMN_TYPES, times_mask
+from pyspark_logservice.wanted import Numbers
+
+BATCH_ROWS: Final = 65_536
+"""Rows that are handed on at a time."""
+
+
+def batches(
+    place: Place,
+    shard: int,
+    row: ArchivedRange,
+    start: int,
+    end: int,
+    *,
+    include_gaps: bool,
+    columns: Sequence[str],
+    only: Sequence[int] = (),
+    times_us: Numbers | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows for ``start <= lsn < end`` of a range; the arguments are those of `BatchMaker`. Raises
+    ArchiveError, and CorruptBlock and CodecMissing for wide blocks.
+    """
+    schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
+    asked = {"lsn", "gap", "block"}
+    asked |= {"record"} if "value" in columns else set()
+    asked |= {"written"} if "timestamp" in columns or times_us is not None else set()
+    for first, part in _parts(_read(place, row, asked), row, start, end):
+        mask = pc.is_null(part["gap"])
+        if times_us is not None:
+            mask = times_mask(part["written"], times_us)
+        elif include_gaps:
+            mask = None
+        if only:
+            wanted = pc.is_in(lsns(first, part.num_rows), pa.array(only, pa.int64()))
+            mask = wanted if mask is None else pc.and_(mask, wanted)
+        kept = part if mask is None else part.filter(mask)
+        if kept.num_rows:
+            made = [_column(name, kept, shard) for name in columns]
+            yield pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def first_appended_at(place: Place, row: ArchivedRange, time_us: int) -> int:
+    """The first LSN of the range that was appended then or later; its end when none was."""
+    appended = _read(place, row, {"append_time"})["append_time"].cast(pa.int64())
+    later = pc.index(pc.greater_equal(appended, time_us), True).as_py()
+    return row.first_lsn + int(later) if later >= 0 else row.end_lsn
+
+
+def _read(place: Place, row: ArchivedRange, columns: set[str]) -> pa.Table:
+    """INV-ARCHIVED-3."""
+    content = place.read(row.path)
+    if content is None:
+        raise ArchiveError(f"{row.path} is gone")
+    if len(content) != row.object_bytes or hashlib.sha256(content).hexdigest() != row.sha256:
+        raise ArchiveError(f"{row.path} is damaged: it is not what was archived")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        found = file.read(columns=sorted(columns & set(file.schema_arrow.names)))
+    except pa.ArrowException as error:
+        raise ArchiveError(f"{row.path}: {error}") from error
+    if len(found) != row.end_lsn - row.first_lsn:
+        raise ArchiveError(
+            f"{row.path} has {len(found)} rows for LSNs {row.first_lsn} to {row.end_lsn - 1}"
+        )
+    return found
+
+
+def _parts(
+    table: pa.Table, row: ArchivedRange, start: int, end: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The asked rows in pieces, each with its first LSN; columns lsn, gap and what of record and
+    written there is.
+    """
+    wide = []
+    if "block" in table.column_names:  # older objects have none
+        wide = pc.indices_nonzero(pc.is_valid(table["block"])).to_pylist()
+        blocks = table["block"]
+        table = table.drop_columns(["block"])
+    low, high = max(start, row.first_lsn) - row.first_lsn, min(end, row.end_lsn) - row.first_lsn
+    at = 0
+    for number in wide:
+        block = Block.parse(blocks[number].as_buffer())
+        yield from _plain(table, row, max(low, at), min(high, number))
+        at = number + len(block)
+        if at > len(table):
+            raise ArchiveError(f"{row.path}: a block is longer than its range")
+        begin, behind = max(low, number), min(high, at)
+        if begin < behind:
+            yield row.first_lsn + begin, _opened(table, block, number, begin, behind)
+    yield from _plain(table, row, max(low, at), high)
+
+
+def _plain(
+    table: pa.Table, row: ArchivedRange, low: int, high: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if low >= high:
+        return
+    first = row.first_lsn + low
+    for batch in table.slice(low, high - low).to_batches(max_chunksize=BATCH_ROWS):
+        if (batch["lsn"][0].as_py(), batch["lsn"][-1].as_py()) != (first, first + len(batch) - 1):
+            raise ArchiveError(f"{row.path}: LSN {first} is not where it should be")
+        yield first, batch
+        first += len(batch)
+
+
+def _opened(table: pa.Table, block: Block, number: int, begin: int, behind: int) -> pa.RecordBatch:
+    """The rows from number `begin` on of a wide block that stands in row `number`."""
+    columns = block.columns().part(begin - number, behind - number)
+    found = {"record": values, "written": times}
+    rows = table.slice(begin, behind - begin).combine_chunks()
+    made = [
+        found[name](columns) if name in found else rows[name].combine_chunks()
+        for name in rows.column_names
+    ]
+    return pa.RecordBatch.from_arrays(made, rows.column_names)
+
+
+def _column(name: str, batch: pa.RecordBatch, shard: int) -> pa.Array:
+    match name:
+        case "shard":
+            return repeated(shard, batch.num_rows, pa.int64())
+        case "gap":
+            return _gap_names(batch["gap"])
+    return batch[{"lsn": "lsn", "timestamp": "written", "value": "record"}[name]]
+
+
+def _gap_names(reasons: pa.Array) -> pa.Array:
+    found = reasons.dictionary_encode()
+    names = [GapReason(number).name.lower() for number in found.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(found.indices)

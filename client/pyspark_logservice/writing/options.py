@@ -1,0 +1,137 @@
+"""Options of a write, checked once and turned into one value that pickles.
+
+The logs that may be written are listed, by id or by name, and no pattern: a retried task must find
+the same ones. The first of them is where every task of the query says what it will write
+(`writer`), so it stays the first one as long as the query lives; others may be added behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark_logservice.checks import OptionError, number, seconds
+from pyspark_logservice.options import (
+    RPC_TIMEOUT_DEFAULT_S,
+    add_environment,
+    check_endpoints,
+    is_name,
+)
+
+KNOWN: Final = {
+    "logservice.endpoints": "host:port of one or more stores, separated by commas",
+    "logservice.rpc.timeout": "seconds an append is tried for",
+    "logservice.tls.ca": "file: certificates that signed the stores' ones",
+    "logservice.tls.cert": "file: the client's certificate",
+    "logservice.tls.key": "file: the client's key",
+    "logservice.tls.servername": "what the stores' certificates say when it is not the address",
+    "logservice.writeid": "batch only: which write this is, so that doing it again appends nothing",
+    "logservice.writeversion": "batch only: number of the write among those of its writeId, from 0",
+    "shard": "the logs that may be written, separated by commas: ids and names",
+    "shards": "the same",
+}
+
+_SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark passes on of its own options."""
+
+_WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+VERSION_MAX: Final = 2**31 - 1
+"""Epochs of a session end there; micro-batches of a second each take 68 years."""
+
+DRAWN_TTL_S: Final = 24 * 3600
+"""How long the log remembers a write whose id was drawn, from its last append on."""
+
+DRAWN_TASK_S: Final = DRAWN_TTL_S // 2
+"""How long after its id was drawn a task of such a write may begin: well within that time, whatever
+the clocks of the machines say, so that no late task finds itself forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What to write and how. logs: ids as digits, names as they are. tls_*: names of PEM files, ""
+    for none. drawn_s: when `write_id` was drawn, seconds since 1970; 0 if it was given.
+    """
+
+    endpoints: str
+    logs: tuple[str, ...]
+    rpc_timeout_s: float = RPC_TIMEOUT_DEFAULT_S
+    tls_ca: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_server_name: str = ""
+    write_id: str = ""
+    version: int = 0
+    drawn_s: float = 0.0
+
+
+def parse_write_options(
+    given: Mapping[str, str], *, stream: bool, environment: Mapping[str, str] = os.environ
+) -> WriteOptions:
+    """Check everything; raises OptionError. A batch without an id gets one here."""
+    options = {name.lower(): value for name, value in given.items()}
+    add_environment(options, environment)
+    unknown = sorted(options.keys() - KNOWN.keys() - _SPARKS)
+    if unknown:
+        raise OptionError(
+            f"unknown option {unknown[0]!r} of a write; there are: {', '.join(KNOWN)}"
+        )
+    check_endpoints(options)
+    for name in ("logservice.writeid", "logservice.writeversion"):
+        if stream and name in options:
+            raise OptionError(f"option '{name}': a stream is known by its checkpoint")
+    write_id, version, drawn_s = ("", 0, 0.0) if stream else _write_id(options)
+    return WriteOptions(
+        endpoints=options["logservice.endpoints"],
+        logs=_logs(options),
+        rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
+        tls_ca=options.get("logservice.tls.ca", ""),
+        tls_certificate=options.get("logservice.tls.cert", ""),
+        tls_key=options.get("logservice.tls.key", ""),
+        tls_server_name=options.get("logservice.tls.servername", ""),
+        write_id=write_id,
+        version=version,
+        drawn_s=drawn_s,
+    )
+
+
+def _write_id(options: Mapping[str, str]) -> tuple[str, int, float]:
+    given, text = options.get("logservice.writeid"), options.get("logservice.writeversion")
+    if given is None:
+        if text is not None:
+            raise OptionError("option 'logservice.writeVersion' needs 'logservice.writeId'")
+        return f"drawn-{secrets.token_hex(16)}", 0, time.time()
+    if not _WRITE_ID.fullmatch(given):
+        raise OptionError(
+            f"option 'logservice.writeId': {given!r} is not 1 to 64 letters, digits and . _ : -"
+        )
+    version = 0 if text is None else number(text)
+    if version is None or version > VERSION_MAX:
+        raise OptionError(
+            f"option 'logservice.writeVersion': {text!r} is not a number up to {VERSION_MAX}"
+        )
+    return given, version, 0.0
+
+
+def _logs(options: Mapping[str, str]) -> tuple[str, ...]:
+    if ("shard" in options) == ("shards" in options):
+        raise OptionError("exactly one of the options 'shard' and 'shards' is required")
+    option = "shard" if "shard" in options else "shards"
+    logs: list[str] = []
+    for part in options[option].split(","):
+        found, name = number(part), part.strip()
+        if found == 0:
+            raise OptionError(f"option '{option}': logs are numbered from 1")
+        if "*" in name:
+            raise OptionError(f"option '{option}': {name!r}: a write lists its logs, one by one")
+        if found is None and not is_name(name):
+            raise OptionError(f"option '{option}': {name!r} is neither an id nor the name of a log")
+        logs.append(name if found is None else str(found))
+    if len(set(logs)) < len(logs):
+        raise OptionError(f"option '{option}': a log is there twice")
+    return tuple(logs)

@@ -1,0 +1,124 @@
+"""Named sessions from the outside: what each store answers, and who is turned away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+from logservice_wire.errors import LogServiceError, Reason
+from logservice_wire.v1 import log_pb2
+
+from logservice.bounds import SESSION_EPOCH_MAX
+from logservice.rsm.named_sessions import nonce_of
+from tests.server.served import Served, ServedStore, block, typed
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EPOCH = 5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served() -> AsyncIterator[Served]:
+    async with Served(3) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shard(served: Served) -> int:
+    return await served.new_shard()
+
+
+def opening(shard: int, **fields: Any) -> log_pb2.OpenSessionRequest:
+    known = {"name": "job", "epoch": EPOCH, "content": b"c" * 32, "stamp_us": -7, **fields}
+    return log_pb2.OpenSessionRequest(shard_id=shard, **known)
+
+
+async def append(
+    store: ServedStore, shard: int, opened: log_pb2.OpenSessionResponse, k: int, record: bytes
+) -> log_pb2.AppendResponse:
+    answer: log_pb2.AppendResponse = await store.log.Append(
+        log_pb2.AppendRequest(
+            shard_id=shard,
+            block=block(record),
+            session_id=opened.session_id,
+            session_nonce=opened.nonce,
+            sequence=EPOCH << 32 | k,
+        )
+    )
+    return answer
+
+
+async def refusal(call: Any) -> LogServiceError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return typed(caught.value)
+
+
+async def test_a_name_is_opened_by_the_leader_and_appended_to_by_it(
+    served: Served, shard: int
+) -> None:
+    leader = served.leader(shard)
+    opened = await leader.log.OpenSession(opening(shard))
+    assert (opened.appended, opened.stamp_us, opened.nonce) == (0, -7, nonce_of("job"))
+    assert (await append(leader, shard, opened, 1, b"a")).lsn == 1
+    assert (await append(leader, shard, opened, 2, b"b")).lsn == 2
+    again = await leader.log.OpenSession(opening(shard, stamp_us=99))
+    assert (again.session_id, again.appended, again.stamp_us) == (opened.session_id, 2, -7)
+    repeated = await append(leader, shard, again, 2, b"b")
+    assert (repeated.lsn, repeated.duplicate) == (2, True)
+    assert (await refusal(append(leader, shard, again, 2, b"x"))).reason is Reason.SEQUENCE_REUSED
+    for follower in served.followers(shard):
+        error = await refusal(follower.log.OpenSession(opening(shard)))
+        assert error.reason is Reason.NOT_LEADER, "a name has an owner, so nobody passes it on"
+
+
+async def test_who_differs_or_is_late_is_told(served: Served, shard: int) -> None:
+    leader = served.leader(shard)
+    opened = await leader.log.OpenSession(opening(shard))
+    other = leader.log.OpenSession(opening(shard, content=b"d" * 32))
+    assert (await refusal(other)).reason is Reason.SEQUENCE_REUSED
+    await leader.log.OpenSession(opening(shard, epoch=EPOCH + 1))
+    for late in (leader.log.OpenSession(opening(shard)), append(leader, shard, opened, 1, b"a")):
+        assert (await refusal(late)).reason is Reason.SESSION_EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"epoch": SESSION_EPOCH_MAX + 1}, "epoch"),
+        ({"content": b""}, "content"),
+        ({"content": b"c" * 33}, "content"),
+        ({"name": "a\nb"}, "name"),
+    ],
+)
+async def test_bad_input_is_refused_before_it_is_proposed(
+    served: Served, shard: int, wrong: dict[str, Any], field: str
+) -> None:
+    leader = served.leader(shard)
+    before = leader.host.replicas.info(shard)  # type: ignore[arg-type]
+    error = await refusal(leader.log.OpenSession(opening(shard, **wrong)))
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_ARGUMENT, field)
+    after = leader.host.replicas.info(shard)  # type: ignore[arg-type]
+    assert before is not None
+    assert after is not None
+    assert after.committed_index == before.committed_index
+    too_long = await refusal(leader.log.OpenSession(opening(shard, name="n" * 129)))
+    assert too_long.reason is Reason.TOO_LARGE
+
+
+async def test_without_a_name_the_other_fields_are_nothing(served: Served, shard: int) -> None:
+    opened = await served.leader(shard).log.OpenSession(opening(shard, name="", content=b"x"))
+    assert (opened.appended, opened.stamp_us) == (0, 0)
+    assert opened.nonce != nonce_of("")
+
+
+async def test_below_cluster_version_2_there_are_no_names() -> None:
+    async with Served(1, cluster_version=1) as older:
+        shard = await older.new_shard()
+        (store,) = older.stores
+        error = await refusal(store.log.OpenSession(opening(shard)))
+        assert error.reason is Reason.NOT_READY
+        assert (await store.log.OpenSession(opening(shard, name=""))).session_id
