@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +18,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 from rich.console import Console
 from rich.table import Table
 
+from tests.programs import check
 from tests.stories import keep_bytecode, played
 from tests.streaming.story import FAULTS, Seen, Story
 
@@ -34,6 +36,7 @@ def main() -> int:
     story = Story(directory, arguments.rounds, arguments.seed, console.print)
 
     def run() -> None:
+        check(shutil.which("java") or "JAVA_HOME" in os.environ, "Spark needs a Java runtime")
         story.run()
         console.print(table_of(story.seen))
 
