@@ -136,6 +136,13 @@ def test_a_retry_that_differs_is_told_and_appends_nothing(
     assert (records(cluster), records(cluster, AWAY)) == (ROWS[HOME], ROWS[AWAY])
 
 
+def test_an_attempt_that_is_refused_says_nothing_to_other_logs(cluster: FakeCluster) -> None:
+    attempt(cluster, {HOME: [b"a"]})
+    with pytest.raises(DifferentRetryError):
+        attempt(cluster, ROWS)
+    assert not cluster.logs[AWAY].named
+
+
 def test_the_first_attempt_had_nothing_and_the_second_has_rows(cluster: FakeCluster) -> None:
     assert attempt(cluster, {}) == Written(3, {})
     with pytest.raises(DifferentRetryError):
