@@ -24,7 +24,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-java test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance stream chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-java test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance demo-stream chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -179,7 +179,7 @@ recovery: .venv ## a majority's disks are lost, then all: a database goes on, fr
 endurance: .venv ## truncations ten times a second, archive, mirror, kills: make endurance MINUTES=120
 	$(BIN)/python -m tests.endurance --minutes $(MINUTES)
 
-stream: .venv ## a streaming query of Spark under SIGKILL of stores, workers, driver: make stream STREAM_FLAGS="--rounds 5"
+demo-stream: .venv ## a streaming read, a streaming write, a Delta table under SIGKILL: make demo-stream STREAM_FLAGS="--rounds 2"
 	$(BIN)/python -m tests.streaming $(STREAM_FLAGS)
 
 chaos: .venv ## SIGKILL of random stores under load: make chaos KILLS=30

@@ -1,6 +1,7 @@
-"""`make stream`: a streaming query of Spark while stores, workers and the driver are killed.
+"""`make demo-stream`: a streaming read, a streaming write and a Delta table while all is killed.
 
-It ends as every story does (`tests.stories`): ``stream: all checks hold``, or ``stream failed:``.
+It ends as every story does (`tests.stories`): ``demo-stream: all checks hold``, or
+``demo-stream failed:``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.streaming.story import FAULTS, Seen, Story
 def main() -> int:
     """Run the story; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="kills of each kind")
+    parser.add_argument("--rounds", type=int, default=2, help="kills of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()
@@ -40,12 +41,12 @@ def main() -> int:
         story.run()
         console.print(table_of(story.seen))
 
-    return played("stream", directory, run, story.end, keep=arguments.dir is not None)
+    return played("demo-stream", directory, run, story.end, keep=arguments.dir is not None)
 
 
 def table_of(seen: Seen) -> Table:
     """What was killed, and what came of it."""
-    table = Table("what", "", title="stream")
+    table = Table("what", "", title="demo-stream")
     for fault in FAULTS:
         longest = max(seen.recovered_s.get(fault, [0.0]))
         table.add_row(fault, f"killed {seen.kills[fault]} times; at most {longest:.1f} s")
@@ -56,6 +57,8 @@ def table_of(seen: Seen) -> Table:
         table.add_row(name, f"{records} LSNs, each once")
     table.add_row("acked", f"{seen.acked} records, all there")
     table.add_row("gaps", f"{seen.gap_lsns} LSNs")
+    table.add_row("written to another log", f"{seen.copied} records, each once")
+    table.add_row("in the Delta table", f"the same, each once, in {seen.versions} commits")
     return table
 
 

@@ -1,4 +1,4 @@
-"""Driver: the program of the query, with all its processes, and how each of them is killed.
+"""Driver: the program of the queries, with all its processes, and how each of them is killed.
 
 It is a Python program, the JVM that it starts, and what that starts: the daemon that forks workers
 for tasks, and for each query the process that asks where the logs stand. Each has a variable in its
@@ -30,11 +30,11 @@ _TOKEN: Final = "LOGSERVICE_STORY_TOKEN"
 class Driver:
     """One program at a time; the next one goes on from the checkpoint."""
 
-    def __init__(self, directory: Path, endpoints: list[str], shards: str) -> None:
+    def __init__(self, directory: Path, endpoints: list[str], shards: str, to: str) -> None:
         """Nothing is started yet."""
         self.directory = directory
         directory.mkdir()
-        self._shards = shards
+        self._words = ["--dir", str(directory), "--shards", shards, "--to", to]
         token = secrets.token_hex(8)
         self._mark = f"{_TOKEN}={token}".encode()
         self._environment = {
@@ -51,8 +51,7 @@ class Driver:
 
     def begin(self) -> None:
         """Start it."""
-        words = [sys.executable, "-m", "tests.streaming.query"]
-        words += ["--dir", str(self.directory), "--shards", self._shards]
+        words = [sys.executable, "-m", "tests.streaming.query", *self._words]
         self.starts += 1
         with (self.directory / f"output-{self.starts}").open("wb") as output:
             self._process = subprocess.Popen(

@@ -1,15 +1,19 @@
-"""The driver of the story: a streaming query whose sink has every record once.
+"""The driver of the story: a streaming query whose sink has every record once, and one that writes.
 
-    LOGSERVICE_ENDPOINTS=... python -m tests.streaming.query --dir DIR --shards 'events-*'
+    LOGSERVICE_ENDPOINTS=... python -m tests.streaming.query --dir DIR --shards 'events-*' --to LOG
 
-Theory of operation. `foreachBatch` writes the rows of micro-batch N to ``rows/batch=N``, over what
-an earlier attempt at it left there. So the sink has a micro-batch once, as often as it is done, if
-it is always the same rows. That is what the ledger says: before each attempt a line, and after it
-one with the rows as they lie in the sink, and as the source gave them when it was asked once more.
+Theory of operation. Both read the same logs. The first one's `foreachBatch` writes the rows of
+micro-batch N to ``rows/batch=N``, over what an earlier attempt at it left there. So the sink has a
+micro-batch once, as often as it is done, if it is always the same rows. That is what the ledger
+says: before each attempt a line, and after it one with the rows as they lie in the sink, and as the
+source gave them when it was asked once more.
+
+The second query writes the values into another log, and keeps no ledger: that each is there once is
+the source's business and the writer's.
 
 A query that ends is started again from its checkpoint, and why it ended is noted. When the file
-``finish`` is there, the query reads what there is, and the program ends with it. If the program is
-killed, the next one goes on.
+``finish`` is there, the queries read what there is, and the program ends with them. If the program
+is killed, the next one goes on.
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 RECORDS_PER_TRIGGER: Final = 1500
 HOLD: Final = "story"
+WRITING_HOLD: Final = "story-writing"
 POLL_S: Final = 0.2
 PAUSE_S: Final = 0.5
 """Between two starts of a query that fails at once."""
@@ -81,43 +87,81 @@ def session() -> SparkSession:
     )
 
 
+class Kept:
+    """A query that is started again whenever it ends."""
+
+    def __init__(self, writer: DataStreamWriter, ended: Path) -> None:
+        """Not started yet. `ended`: where it is noted why it ended."""
+        self._writer = writer
+        self._ended = ended
+        self._query: StreamingQuery | None = None
+        self._last = False
+        self._start_at_s = 0.0
+
+    def look(self, *, last: bool) -> bool:
+        """Start it, or start it again, if it has to be; whether it is through. `last`: it reads
+        what there is, and then it is. Any other error than its own ends the program.
+        """
+        try:
+            if self._query is not None and last and not self._last:
+                self._query.stop()
+                self._query.awaitTermination()
+                self._query = None
+            if self._query is None:
+                if time.monotonic() < self._start_at_s:
+                    return False
+                self._last = last
+                writer = self._writer.trigger(availableNow=True) if last else self._writer
+                self._query = writer.start()
+            if not self._query.isActive:
+                self._query.awaitTermination()
+                return self._last
+        except StreamingQueryException as error:
+            note(self._ended, {"error": f"{type(error).__name__}: {error}"})
+            self._query = None
+            self._start_at_s = time.monotonic() + PAUSE_S
+        return False
+
+
+def frame(spark: SparkSession, shards: str, hold: str) -> DataFrame:
+    """The logs, as both queries read them."""
+    # Where the stores are comes from the environment, through the JVM, to the source's processes.
+    return (
+        spark.readStream.format("logservice")
+        .option("shards", shards)
+        .option("maxRecordsPerTrigger", str(RECORDS_PER_TRIGGER))
+        .option("minPartitions", "3")
+        .option("hold", hold)
+        .load()
+    )
+
+
 def main() -> None:
-    """Run the query until it has everything."""
+    """Run the queries until they have everything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--shards", required=True)
+    parser.add_argument("--to", required=True, help="the log that the second query writes")
     arguments = parser.parse_args()
     directory: Path = arguments.dir
     finish, ended = directory / "finish", directory / "ended.jsonl"
     spark = session()
     sink = Sink(directory, spark)
-    # Where the stores are comes from the environment, through the JVM, to the source's processes.
-    frame = (
-        spark.readStream.format("logservice")
-        .option("shards", arguments.shards)
-        .option("maxRecordsPerTrigger", str(RECORDS_PER_TRIGGER))
-        .option("minPartitions", "3")
-        .option("hold", HOLD)
-        .load()
+    reading = frame(spark, arguments.shards, HOLD).writeStream.foreachBatch(sink.take)
+    writing = (
+        frame(spark, arguments.shards, WRITING_HOLD)
+        .select("value")
+        .writeStream.format("logservice")
+        .option("shard", arguments.to)
     )
-    writer = frame.writeStream.foreachBatch(sink.take).option(
-        "checkpointLocation", str(directory / "checkpoint")
-    )
-    while True:
+    queries = [
+        Kept(reading.option("checkpointLocation", str(directory / "checkpoint")), ended),
+        Kept(writing.option("checkpointLocation", str(directory / "checkpoint-writing")), ended),
+    ]
+    while queries:
         last = finish.exists()
-        # A query that is killed under is started again; any other error ends the program.
-        try:
-            query = (writer.trigger(availableNow=True) if last else writer).start()
-            while query.isActive and (last or not finish.exists()):
-                query.awaitTermination(POLL_S)
-            if last:
-                query.awaitTermination()
-                break
-            query.stop()
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            note(ended, {"error": f"{type(error).__name__}: {error}"})
-            time.sleep(PAUSE_S)
+        queries = [one for one in queries if not one.look(last=last)]
+        time.sleep(POLL_S)
     spark.stop()
 
 

@@ -1,22 +1,27 @@
-"""Story: a streaming query reads logs under load while everything around it is killed.
+"""Story: queries of Spark read and write logs under load while everything around them is killed.
 
-Three stores, two logs, one writer, and a query of Spark that follows both by a pattern, from the
-first record on. Again and again one of these is killed with SIGKILL:
+Three stores, two logs, one writer, and two queries of Spark that follow both logs by a pattern,
+from the first record on. One has a sink of its own; the other one writes what it reads into a third
+log, `copies`, and that is brought into a Delta table. Again and again one of these is killed with
+SIGKILL:
 
     the store that leads a log     and started again
     the workers of tasks           in the middle of a micro-batch
     the process that asks          where the logs stand: the query ends, and goes on
     the driver                     in the middle of a micro-batch, all its processes; the next one
                                    goes on from the checkpoint
+    the program of the table       and the next one goes on where the table is
 
-After each the query has to come further. At the end the writer stops, the query reads the rest, and
-then each log has the query's hold, and the sink has the log's LSNs: each of them, each once, with
-its record, and everything that was acked is among them. A micro-batch that was done more than once
-had the same rows each time.
+After each the reading query has to come further, or the table. At the end the writer stops, the
+queries read the rest, and then each log has the queries' holds, and the sink has the log's LSNs:
+each of them, each once, with its record, and everything that was acked is among them. A micro-batch
+that was done more than once had the same rows each time. The log `copies` has each record of both
+logs once, and no other one, and the table has the LSNs of `copies`, each once, with its record.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -32,10 +37,11 @@ from logservice_client import Records, SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import kill_stores
-from tests.programs import check
+from tests.programs import StoryFailed, check
 from tests.stories import Teller
 from tests.streaming.driver import ASKING, WORKERS, Driver
 from tests.streaming.load import Load
+from tests.streaming.tabling import Tabling
 
 SETTINGS: Final[dict[str, dict[str, object]]] = {
     "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0},
@@ -43,6 +49,7 @@ SETTINGS: Final[dict[str, dict[str, object]]] = {
     "hakeeper": {"heartbeat_interval_s": 0.3, "store_timeout_s": 30},
 }
 LOGS: Final = ("events-a", "events-b")
+COPIES: Final = "copies"
 UP_LIMIT_S: Final = 60.0
 WAIT_LIMIT_S: Final = 600.0
 """Of a machine at a load of 14 a JVM with its first query took five minutes."""
@@ -50,20 +57,23 @@ POLL_S: Final = 0.1
 BETWEEN_S: Final = (0.5, 4.0)
 DOWN_S: Final = (0.0, 0.5, 2.0)
 
-HOLD: Final = "reader:story"
+HOLDS: Final = {"reader:story", "reader:story-writing"}
 STORE: Final = "the store that leads"
 WORKERS_OF_TASKS: Final = "the workers of tasks"
 DRIVER: Final = "the driver"
+TABLE: Final = "the program of the table"
 FAULTS: Final = {
     STORE: "",
     WORKERS_OF_TASKS: WORKERS,
     "the process that asks": ASKING,
     DRIVER: "",
+    TABLE: "",
 }
 
 FATAL: Final = (
     *("DataLossError", "OffsetError", "OptionError", "CorruptBlock", "CORRUPT_BLOCK"),
     *("LineageChanged", "LINEAGE_CHANGED", "Discontinuity", "TRUNCATED"),
+    *("DifferentRetryError", "LostWriteError"),
 )
 """What a query may not end with, whatever is killed."""
 
@@ -85,6 +95,8 @@ class Seen:
     records: dict[str, int] = field(default_factory=dict)
     gap_lsns: int = 0
     acked: int = 0
+    copied: int = 0
+    versions: int = 0
     recovered_s: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -99,10 +111,12 @@ class Story:
         self._teller = Teller(say)
         self._cluster = LocalCluster.create(directory / "cluster", stores=3, settings=SETTINGS)
         self._endpoints = self._cluster.endpoints()
-        self._driver = Driver(directory / "query", self._endpoints, "events-*")
+        self._driver = Driver(directory / "query", self._endpoints, "events-*", COPIES)
+        self._table = Tabling(directory / "tabling", self._endpoints, COPIES)
         self._load: Load | None = None
         self._seed = seed
         self._ids: dict[str, int] = {}
+        self._records: Counter[bytes] = Counter()
 
     def run(self) -> None:
         """The whole story."""
@@ -110,10 +124,12 @@ class Story:
         with SyncLogClient(self._endpoints) as client:
             for name in LOGS:
                 self._ids[name] = client.hakeeper.create_shard(name=name)
+            copies = client.hakeeper.create_shard(name=COPIES)
             self._load = Load(self._endpoints, self._ids, self._seed)
             self._load.begin()
             self._driver.begin()
-            self._further("the query begins", 0, 0)
+            self._table.begin()
+            self._further("the queries begin", 0, 0)
             for number in range(self._rounds):
                 faults = list(FAULTS)
                 self._chance.shuffle(faults)
@@ -123,10 +139,13 @@ class Story:
             self._load.end()
             self._finish()
             self._compare(client)
+            self._compare_copies(client, copies)
 
     def end(self) -> None:
         """End every process that was started here."""
         self._driver.kill()
+        with contextlib.suppress(StoryFailed):
+            self._table.kill()
         try:
             if self._load is not None:
                 self._load.end()
@@ -140,7 +159,9 @@ class Story:
             self._wait("a micro-batch", self._within)
         done, ended = len(self._done()), len(self._ended())
         began_s = time.monotonic()
-        if fault == STORE:
+        if fault == TABLE:
+            killed = self._kill_table(what)
+        elif fault == STORE:
             self._kill_leader(client)
             killed = 1
         elif fault == DRIVER:
@@ -153,8 +174,19 @@ class Story:
             killed = self._wait(what, lambda: self._driver.kill_some(FAULTS[fault]))
         self.seen.kills[fault] += 1
         self.seen.processes += killed
-        self._further(f"{what}, {killed} processes", done, ended)
+        if fault != TABLE:
+            self._further(f"{what}, {killed} processes", done, ended)
         self.seen.recovered_s.setdefault(fault, []).append(time.monotonic() - began_s)
+
+    def _kill_table(self, what: str) -> int:
+        """In the middle of some commit, perhaps."""
+        self._wait(what, lambda: self._table.version >= 0)
+        killed = self._table.kill()
+        version, began_s = self._table.version, time.monotonic()
+        self._table.begin()
+        self._wait(what, lambda: self._table.version > version)
+        self._teller.tell(f"{what}: goes on after {time.monotonic() - began_s:.1f} s")
+        return killed
 
     def _kill_leader(self, client: SyncLogClient) -> None:
         shard = self._chance.choice(list(self._ids.values()))
@@ -219,9 +251,11 @@ class Story:
         sunk = self._sunk(sorted(done))
         for name, shard in self._ids.items():
             holds = {one.name: one.lsn for one in client.shard(shard).status().holds}
-            check(holds.keys() == {HOLD}, f"{name}: its holds are {holds}")
+            check(holds.keys() == HOLDS, f"{name}: its holds are {holds}")
             truth = self._log(client, shard)
-            check(1 < holds[HOLD] <= max(truth) + 1, f"{name}: held from LSN {holds[HOLD]} on")
+            self._records.update(truth.values())
+            stands = all(1 < lsn <= max(truth) + 1 for lsn in holds.values())
+            check(stands, f"{name}: held from {holds} on")
             acked = self._load.acked[shard]
             missing = [lsn for lsn, record in acked.items() if truth.get(lsn) != record]
             check(not missing, f"{name}: acked and not in the log: {missing[:5]}")
@@ -238,6 +272,26 @@ class Story:
             self.seen.records[name] = len(found)
             self.seen.acked += len(acked)
             self._teller.tell(f"{name}: {len(found)} LSNs, each once; digest {log[:16]}")
+
+    def _compare_copies(self, client: SyncLogClient, shard: int) -> None:
+        """The written log, and the table of it."""
+        copies = self._log(client, shard)
+        found = Counter(copies.values())
+        doubled = [one for one, times in found.items() if times > self._records[one] > 0]
+        check(not doubled, f"{COPIES}: more than once: {doubled[:3]}")
+        lost, strange = self._records - found, found - self._records
+        check(not lost, f"{COPIES}: not there: {list(lost)[:3]}, {lost.total()} in all")
+        check(not strange, f"{COPIES}: of no log: {list(strange)[:3]}")
+        self.seen.copied = len(copies)
+        self._table.finish()
+        rows = self._table.rows()
+        missing = sorted(copies.keys() - rows.keys())
+        check(not missing, f"not in the table: LSNs {missing[:5]}, {len(missing)} in all")
+        check(rows == copies, "the table has other records than the log, or more")
+        self.seen.versions = self._table.version
+        self._teller.tell(
+            f"{COPIES}: {len(copies)} records, each once, in the log and in the table"
+        )
 
     def _attempts(self) -> dict[int, list[Any]]:
         """Of each micro-batch what every attempt at it wrote."""
