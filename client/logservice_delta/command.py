@@ -4,9 +4,9 @@
     logservice-table --log orders --log payments --table s3://bucket/logs --follow --hold table
 
 Without ``--follow`` it ends at the tail as it was. Run it again, or after it was killed, with the
-same ``--job``: it goes on where the table is. One line of JSON for each commit, and one at the end
-for each log, go to the standard output. SIGTERM and SIGINT commit what was read, and end it; the
-second one ends it at once.
+same ``--job``: it goes on where the table is. One line of JSON for each commit, and one at the
+beginning and the end of each log, go to the standard output. SIGTERM and SIGINT commit what was
+read, and end it; the second one ends it at once.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ class Job:
             hold = log.hold(self._options.hold, table.last_lsn + 1, ttl=self._options.hold_ttl)
             await hold.set()
         self._tails += 1
+        say(log=called, from_lsn=table.last_lsn + 1, version=table.version)
         try:
             rows = await tail(
                 log,

@@ -28,7 +28,7 @@ from logservice_wire.v1 import log_pb2
 
 from tests.client.fake_server import FakeCluster
 from tests.delta.rows import lsns, values
-from tests.waiting import eventually, wait_until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -103,7 +103,7 @@ def test_it_goes_on_where_the_table_is(
     ]
     assert values(tmp_path / "t") == expected
     # Nothing new is no commit.
-    (again,) = said(run(cluster, tmp_path / "t", "--log", log.shard_id))
+    (_, again) = said(run(cluster, tmp_path / "t", "--log", log.shard_id))
     assert (again["rows"], again["version"]) == (0, ends[-1]["version"])
     times = DeltaTable(str(tmp_path / "t")).to_pyarrow_table()["timestamp"].to_pylist()
     assert all(abs(one.timestamp() - time.time()) < 3600 for one in times)
@@ -186,7 +186,8 @@ def test_what_was_taken_is_committed_when_it_is_stopped(
         stdout=subprocess.PIPE,
         text=True,
     )
-    wait_until(lambda: DeltaTable.is_deltatable(str(tmp_path / "t")))
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["from_lsn"] == 1
     client.shard(shard).append(b"c")
     time.sleep(1)  # it may take it, or not
     process.send_signal(signal.SIGTERM)
