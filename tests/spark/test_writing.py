@@ -48,7 +48,8 @@ def cluster(cluster: FakeCluster) -> FakeCluster:
 
 
 def work(partition: int = 3, epoch: int = 41) -> Work:
-    return Work(f"spark-stream/q/{partition}", epoch, partition, f"micro-batch {epoch} of query q")
+    session, job = f"spark-stream/q/{partition}", f"micro-batch {epoch} of query q"
+    return Work("spark-stream/q", session, epoch, partition, job)
 
 
 @contextmanager
@@ -169,6 +170,14 @@ def test_a_late_attempt_of_an_earlier_micro_batch_is_refused(cluster: FakeCluste
     with pytest.raises(LostWriteError, match="partition 3 of micro-batch 41 of query q"):
         attempt(cluster, ROWS, work(epoch=41))
     assert records(cluster) == before == [*ROWS[HOME], b"next"]
+
+
+def test_a_new_partition_of_an_earlier_micro_batch_is_refused(cluster: FakeCluster) -> None:
+    """A checkpoint was set back, and the micro-batch is cut otherwise now."""
+    attempt(cluster, ROWS, work(epoch=42))
+    with pytest.raises(LostWriteError, match="partition 7 of micro-batch 41 of query q"):
+        attempt(cluster, {HOME: [b"doubled"]}, work(7, epoch=41))
+    assert records(cluster) == ROWS[HOME]
 
 
 def test_a_late_task_of_an_earlier_micro_batch_appends_no_more(

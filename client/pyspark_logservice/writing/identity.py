@@ -29,8 +29,12 @@ class UnknownWorkError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece of work. job: what it is a part of, for people. ttl_s: of its session; 0: none."""
+    """A piece of work. whole: the session that all partitions share, which keeps work of an earlier
+    epoch out also where a partition is new. job: what it is a part of, for people. ttl_s: of its
+    sessions; 0: none.
+    """
 
+    whole: str
     session: str
     epoch: int
     partition: int
@@ -53,6 +57,7 @@ def work_of(options: WriteOptions, context: TaskContext | None) -> Work:
                 "a write that takes so long needs the option 'logservice.writeId'"
             )
         return Work(
+            f"spark-write/{options.write_id}",
             f"spark-write/{options.write_id}/{partition}",
             options.version,
             partition,
@@ -67,6 +72,7 @@ def work_of(options: WriteOptions, context: TaskContext | None) -> Work:
             f"({_QUERY}: {query!r}, {_BATCH}: {batch!r})"
         )
     return Work(
+        f"spark-stream/{query}",
         f"spark-stream/{query}/{partition}",
         epoch,
         partition,

@@ -6,9 +6,11 @@ and its own note of that. Every attempt does the same piece of work (`identity`)
 it by a named session (`logservice_client.named_session`): its name says query and partition, its
 epoch the micro-batch.
 
-A task reads its input to the end and makes its blocks of it (`blocks`). Then it opens the session
-in the first of the query's logs, its *home*, and says there what it is going to append to all logs,
-by a digest. Only then, and only if no attempt has said anything else, does it open the sessions of
+A task reads its input to the end and makes its blocks of it (`blocks`). Then it goes to the first
+of the query's logs, its *home*. There it opens the query's own session, whose epoch is the
+micro-batch, too: so work of an earlier one is late also where its partition is new, because a
+checkpoint was set back and the micro-batch is cut otherwise now. Then it opens its session and says
+there what it is going to append to all logs, by a digest. Only then, and only if no attempt has said anything else, does it open the sessions of
 the logs that get something, and at last it appends what is not there yet.
 
 - W1  A block of a piece of work is in its log at most once, whatever is run again or twice.
@@ -57,6 +59,10 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 _HOW_ON: Final = "docs/spark.md, Writing, says how to go on"
+
+
+_WHOLE: Final = bytes(32)
+"""What all partitions say that they append together: nobody knows it before they all have begun."""
 
 
 class DifferentRetryError(RuntimeError):
@@ -120,14 +126,13 @@ def append_all(
 ) -> Written:
     """Append what is not in the logs yet. Raises DifferentRetryError and LostWriteError."""
     content, now_us = blocks.content(), time.time_ns() // 1000
-    sessions: dict[int, SyncNamedSession] = {}
-    # The home first: an attempt that differs opens nothing else. All of them before any block.
-    for log in dict.fromkeys((home, *blocks.logs())):
-        sessions[log] = _told(
+
+    def opened(log: int, name: str, content: bytes) -> SyncNamedSession:
+        return _told(
             work,
             log,
-            lambda log=log: client.shard(log).named_session(  # type: ignore[misc]
-                work.session,
+            lambda: client.shard(log).named_session(
+                name,
                 epoch=work.epoch,
                 content=content,
                 stamp_us=now_us,
@@ -135,6 +140,12 @@ def append_all(
                 timeout=options.rpc_timeout_s,
             ),
         )
+
+    opened(home, work.whole, _WHOLE)
+    # The home first: an attempt that differs opens nothing else. All of them before any block.
+    sessions = {
+        log: opened(log, work.session, content) for log in dict.fromkeys((home, *blocks.logs()))
+    }
     for log in blocks.logs():
         session = sessions[log]
         while session.appended < blocks.count(log):
