@@ -10,9 +10,9 @@ A task reads its input to the end and makes its blocks of it (`blocks`). Then it
 of the query's logs, its *home*. There it opens the query's own session, whose epoch is the
 micro-batch, too: so work of an earlier one is late also where its partition is new, because a
 checkpoint was set back and the micro-batch is cut otherwise now. Then it opens its session and says
-there what it is going to append to all logs, by a digest. Only then, and only if no attempt has said
-anything else, does it open the sessions of the logs that get something, and at last it appends what
-is not there yet.
+there what it is going to append to all logs, by a digest. Only then, and only if no attempt has
+said anything else, does it open the sessions of the logs that get something, and at last it appends
+what is not there yet.
 
 - W1  A block of a piece of work is in its log at most once, whatever is run again or twice.
 - W2  Blocks of two attempts that differ are never both in the logs: the second one is refused at
