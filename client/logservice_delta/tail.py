@@ -22,7 +22,7 @@ from typing import Final
 
 import pyarrow as pa
 from logservice_client import Gap, Records, Shard
-from logservice_client.arrow import joined_batch, record_batch
+from logservice_client.arrow import joined_batch, record_batch, repeated
 from logservice_client.following import Answer
 from logservice_client.held_log import HeldLog
 
@@ -63,7 +63,7 @@ class Waiting:
     def rows(self, shard: int) -> pa.Table:
         """All of it. Values of large blocks are not copied."""
         found = pa.Table.from_batches(list(self._batches()))
-        shards = pa.repeat(pa.scalar(shard, pa.int64()), len(found))
+        shards = repeated(shard, len(found), pa.int64())
         return found.add_column(0, SCHEMA.field("shard"), shards)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

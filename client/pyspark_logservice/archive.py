@@ -54,6 +54,8 @@ class ArchivedRange:
     sha256: str
     value_bytes: int
     append_times_us: tuple[int, int] | None
+    lineage: bytes
+    """16 bytes, zeros for a log that was never continued by force."""
 
 
 class Place:
@@ -113,8 +115,6 @@ class Chain:
         self._cluster_id = cluster_id
         self._shard = shard
         self._rows: dict[int, ArchivedRange] = {}
-        self.lineage = b""
-        """Of the newest row; 16 bytes, zeros for a log that was never continued by force."""
         self._firsts: list[int] = []
         self.end_lsn = 0
         """Where the next row will begin; 0 when there is none."""
@@ -124,6 +124,11 @@ class Chain:
     def first_lsn(self) -> int:
         """Of the oldest row; 0 when there is none."""
         return self._firsts[0] if self._firsts else 0
+
+    @property
+    def lineage(self) -> bytes:
+        """Of the newest row; b"" when there is none."""
+        return self._row(self._firsts[-1]).lineage if self._firsts else b""
 
     def grow(self) -> None:
         """Look for rows that were added."""
@@ -221,9 +226,9 @@ class Chain:
                 str(row.get("sha256", "")),
                 int(row.get("value_bytes", 0)),
                 (int(times[0]), int(times[1])) if times else None,
+                bytes.fromhex(row.get("lineage", "")) or bytes(16),
             )
             whose = (row["format"], row["cluster_id"], row["shard_id"], found.first_lsn)
-            lineage = bytes.fromhex(row.get("lineage", "")) or bytes(16)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ArchiveError(f"{path} is no row of an archive: {error!r}") from error
         if whose[0] != FORMAT:
@@ -240,5 +245,4 @@ class Chain:
                 f"{path}: its object is sealed with key {row['key_id']!r}, and Spark has no keys; "
                 "restore the log, or read what is in the stores without the option 'archive'"
             )
-        self.lineage = lineage
         return found

@@ -60,6 +60,7 @@ class Logs:
         self.client = SyncLogClient(options.endpoints, tls=tls_of(options), zone=options.zone)
         self._threads = ThreadPoolExecutor(ASKED_AT_A_TIME, "logservice-asking")
         self._chains: dict[int, Chain] = {}
+        self._archive: tuple[Place, str] | None = None
 
     def named(self) -> tuple[int, ...]:
         """The logs that the options name by an id or a whole name. Raises ShardNotFound."""
@@ -95,11 +96,14 @@ class Logs:
         """
         if not self._options.archive:
             return None
-        if shard not in self._chains:
+        if self._archive is None:
+            # Once, not for each log: the answer describes the whole cluster.
             place = Place(self._options.archive)
             cluster_id = self.client.hakeeper.cluster_state(timeout=self._timeout_s).cluster_id
             place.check(cluster_id)
-            self._chains[shard] = Chain(place, cluster_id, shard)
+            self._archive = place, cluster_id
+        if shard not in self._chains:
+            self._chains[shard] = Chain(*self._archive, shard)
         return self._chains[shard]
 
     def sample(self, shard: int) -> Sample:
