@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from logservice_client import SyncLogClient, TlsFiles
 from logservice_client.lineage import Lineage
@@ -34,6 +34,9 @@ ASKED_AT_A_TIME: Final = 16
 
 _READABLE: Final = ("", "open", "closed")
 """States of logs that a pattern means; a cluster of version 1 names none."""
+
+if TYPE_CHECKING:
+    from pyspark_logservice.writing.options import WriteOptions
 
 ResultT = TypeVar("ResultT")
 
@@ -187,7 +190,7 @@ def standing(log: SyncShard, timeout_s: float) -> Standing:
     )
 
 
-def tls_of(options: ReadOptions) -> TlsFiles | None:
+def tls_of(options: ReadOptions | WriteOptions) -> TlsFiles | None:
     """The TLS files of the options, as they are on this machine; None for plaintext."""
     return tls_from_files(
         options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name

@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from logservice_client import SyncLogClient
 from logservice_client.sync import SyncNamedSession
-from logservice_client.tls import tls_from_files
 from logservice_wire.errors import SequenceReused, SessionExpired
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -49,6 +48,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_logservice.logs import tls_of
 from pyspark_logservice.writing.blocks import Blocks
 from pyspark_logservice.writing.columns import NAME, routing_column
 from pyspark_logservice.writing.identity import Work, work_of
@@ -98,10 +98,7 @@ class _Writing:
         """The rows of one task. Raises what the module describes, and errors of the service."""
         options = self._options
         work = work_of(options, TaskContext.get())
-        tls = tls_from_files(
-            options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name
-        )
-        with SyncLogClient(options.endpoints, tls=tls) as client:
+        with SyncLogClient(options.endpoints, tls=tls_of(options)) as client:
             ids = {log: _resolved(client, log, options.rpc_timeout_s) for log in options.logs}
             home = ids[options.logs[0]]
             said = {log if self._routing == NAME else shard: shard for log, shard in ids.items()}
