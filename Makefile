@@ -61,7 +61,7 @@ test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an env
 
 test-postgres: .venv ## the example of PostgreSQL against a real server (Debian's, installed when missing)
 	tools/need_program.sh "$(POSTGRES)" postgresql
-	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py
+	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py tests/examples/test_postgres_tls.py
 
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py

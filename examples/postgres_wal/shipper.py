@@ -24,14 +24,14 @@ from typing import Final
 
 from logservice_client import Fenced, LogServiceError, Outcome, Shard, WrongExpectedLsn
 
+from examples.postgres.ownership import LogTaken, Ownership
+from examples.postgres.protocol import TRANSIENT, ConnectionLost, ServerError
+from examples.postgres.replication import Connection, System
+from examples.postgres.wal_position import position_text
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.chunk import HISTORY, WAL, Chunk
-from examples.postgres_wal.ownership import LogTaken, Ownership
-from examples.postgres_wal.protocol import TRANSIENT, ConnectionLost, ServerError
-from examples.postgres_wal.replication import Connection, System
 from examples.postgres_wal.stream import APPEND_TIMEOUT_S, ShippingLost, Stream
 from examples.postgres_wal.timelines import Next, where_to_go_on
-from examples.postgres_wal.wal_position import position_text
 
 PAUSE_S: Final = 0.3
 """Between two sessions."""
