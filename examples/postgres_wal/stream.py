@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from examples.postgres.protocol import KeepAlive, WalData
 from examples.postgres.replication import TimelineEnded
+from examples.postgres.sessions import ShippingLost
 from examples.postgres.wal_position import position_text
 from examples.postgres_wal.chunk import WAL, Chunk
 
@@ -39,10 +40,6 @@ APPEND_TIMEOUT_S: Final = 60.0
 REPORT_INTERVAL_S: Final = 5.0
 """How often a position is reported that did not move: PostgreSQL ends a connection that is silent
 for 60 s."""
-
-
-class ShippingLost(Exception):
-    """This stream is over; another one may do better."""
 
 
 class Source(Protocol):

@@ -22,6 +22,7 @@ from logservice_client.caller import AFTER_UNKNOWN
 from examples.postgres.ownership import LogTaken, Ownership, take_over
 from examples.postgres.protocol import ConnectionLost, KeepAlive, ServerError, WalData
 from examples.postgres.replication import System, TimelineEnded
+from examples.postgres.sessions import ShippingLost
 from examples.postgres.wal_position import position_text, segment_name
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.base_backup import BackupStart
@@ -31,7 +32,6 @@ from examples.postgres_wal.stream import (
     APPEND_BYTES_MAX,
     APPENDS_INFLIGHT_MAX,
     WAL_WAITING_BYTES_MAX,
-    ShippingLost,
     Stream,
 )
 from examples.postgres_wal.timelines import ShippingRefused
@@ -160,7 +160,7 @@ async def shipped(server: Server, log: MemoryLog, name: str = "db-1") -> list[st
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.postgres_wal.shipper.PAUSE_S", 0.0)
+    monkeypatch.setattr("examples.postgres.sessions.PAUSE_S", 0.0)
 
 
 # --- a stream -------------------------------------------------------------------------------------
