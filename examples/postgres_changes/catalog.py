@@ -24,13 +24,13 @@ PARAMETERS: Final = {
 }
 """Of the startup message, beside the database."""
 
-_KEY: Final = """
-SELECT a.attname FROM pg_class c
+_KEYS: Final = """
+SELECT n.nspname, c.relname, a.attname FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_index i ON i.indrelid = c.oid
  AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
-WHERE n.nspname = {schema} AND c.relname = {table}
+WHERE {which}
 ORDER BY a.attnum
 """
 
@@ -70,10 +70,31 @@ class Slot:
     confirmed: int
 
 
-async def key_columns(connection: Connection, schema: str, table: str) -> tuple[str, ...]:
-    """The columns that tell its rows apart, in the table's order; () when there are none."""
-    sql = _KEY.format(schema=literal(schema), table=literal(table))
-    return tuple(_text(name) for (name,) in (await connection.query(sql)).rows)
+Keys = dict[tuple[str, str], tuple[str, ...]]
+"""By schema and table the columns that tell its rows apart, in the table's order."""
+
+
+async def keys_of_all(connection: Connection, publication: str) -> Keys:
+    """Those of a publication's tables. One without such columns is not among them."""
+    return await _keys(
+        connection,
+        "(n.nspname, c.relname) IN (SELECT schemaname, tablename FROM pg_publication_tables"
+        f" WHERE pubname = {literal(publication)})",
+    )
+
+
+async def keys_of(connection: Connection, schema: str, table: str) -> Keys:
+    """Those of one table."""
+    which = f"n.nspname = {literal(schema)} AND c.relname = {literal(table)}"
+    return await _keys(connection, which)
+
+
+async def _keys(connection: Connection, which: str) -> Keys:
+    found: Keys = {}
+    for row in (await connection.query(_KEYS.format(which=which))).rows:
+        schema, table, column = map(_text, row)
+        found[schema, table] = (*found.get((schema, table), ()), column)
+    return found
 
 
 async def published(connection: Connection, publication: str) -> list[Published]:

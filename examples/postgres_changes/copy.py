@@ -50,8 +50,9 @@ class Copy:
         await self._connection.query(_SNAPSHOT)
         self._position = await self._make_slot()
         await self._put(Change(BEGIN_COPY, self._position, 0))
+        keys = await catalog.keys_of_all(self._connection, self._publication)
         for table in await catalog.published(self._connection, self._publication):
-            await self._copy(table)
+            await self._copy(table, keys.get((table.schema, table.table), ()))
         mark = Mark(
             self._position,
             self._position,
@@ -74,8 +75,7 @@ class Copy:
         except (IndexError, ValueError) as error:
             raise ProtocolError(f"the server makes a slot and says {answer.rows}") from error
 
-    async def _copy(self, table: Published) -> None:
-        keys = await catalog.key_columns(self._connection, table.schema, table.table)
+    async def _copy(self, table: Published, keys: tuple[str, ...]) -> None:
         if not keys or not set(keys) <= set(table.columns):
             raise ShippingRefused(
                 f"{table.schema}.{table.table} has no primary key in the publication, so its rows"

@@ -28,6 +28,7 @@ from examples.postgres.sessions import Sessions
 from examples.postgres.wal_position import position_text
 from examples.postgres_changes import catalog
 from examples.postgres_changes.appends import APPEND_TIMEOUT_S, Appends
+from examples.postgres_changes.catalog import Keys
 from examples.postgres_changes.change import Mark
 from examples.postgres_changes.copy import Copy
 from examples.postgres_changes.log_end import End, end_of, records
@@ -87,12 +88,13 @@ class Shipper:
             if mark is None or end.in_a_copy:
                 mark = await self._copied(connection, end, system)
                 end = await end_of(self._log)
+            keys = await catalog.keys_of_all(connection, self._publication)
             await connection.start_changes(self._slot, mark.end, self._publication)
             self._sessions.goes_on(f"streaming from {position_text(mark.end)}")
             there = None
             if end.begun is not None:
                 there = records(self._log, end.begun_lsn, end.last_lsn)
-            transactions = Transactions(system, self._key_columns)
+            transactions = Transactions(system, lambda *name: self._key_columns(keys, *name))
             await Stream(
                 connection, Appends(self._log, end.last_lsn), transactions, mark, there
             ).run()
@@ -135,10 +137,14 @@ class Shipper:
             )
         return end
 
-    async def _key_columns(self, schema: str, table: str) -> tuple[str, ...]:
-        """While a connection streams it takes no SQL, so this is another one."""
-        connection = await self._connect()
-        try:
-            return await catalog.key_columns(connection, schema, table)
-        finally:
-            connection.close()
+    async def _key_columns(self, known: Keys, schema: str, table: str) -> tuple[str, ...]:
+        """Those of a table. One that was not published when the stream began is asked for by
+        another connection: while one streams it takes no SQL.
+        """
+        if (schema, table) not in known:
+            connection = await self._connect()
+            try:
+                known |= await catalog.keys_of(connection, schema, table)
+            finally:
+                connection.close()
+        return known.get((schema, table), ())
