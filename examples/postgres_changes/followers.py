@@ -12,7 +12,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-RUN_S: Final = 300.0
+RUN_S: Final = 600.0
 """For a program that ends by itself. It says that one hangs, not that it is slow."""
 
 

@@ -28,16 +28,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RECORD: Final = "op STRING, schema STRING, table STRING, key STRING, row MAP<STRING, STRING>"
-CHANGES: Final = f"lsn BIGINT, {RECORD}"
+CHANGES: Final = "lsn BIGINT, op STRING, key STRING, row MAP<STRING, STRING>"
 ROW: Final = "map<string,string>"
 KEPT_BATCHES: Final = 2
 """The newest table, and the one before, from which the newest is made again."""
 
 
-def changes_of(records: DataFrame) -> DataFrame:
-    """The log's records, column by column."""
+def changes_of(records: DataFrame, schema: str, table: str) -> DataFrame:
+    """What of the log's records is about this table, marks included, column by column."""
     parsed = F.from_json(F.col("value").cast("string"), RECORD).alias("change")
-    return records.select("lsn", parsed).select("lsn", "change.*")
+    changes = records.select("lsn", parsed).select("lsn", "change.*")
+    ours = (F.col("schema") == schema) & (F.col("table") == table)
+    return changes.where(F.col("op").isin("B", "C") | ours).select("lsn", "op", "key", "row")
 
 
 def up_to_the_last_mark(changes: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -46,16 +48,13 @@ def up_to_the_last_mark(changes: DataFrame) -> tuple[DataFrame, DataFrame]:
     return changes.where(F.col("lsn") <= last), changes.where(F.col("lsn") > last)
 
 
-def current(before: DataFrame, changes: DataFrame, schema: str, table: str) -> DataFrame:
+def current(before: DataFrame, changes: DataFrame) -> DataFrame:
     """The table after these changes: `key`, `row`. `before`: as it was."""
-    ours = (F.col("schema") == schema) & (F.col("table") == table)
-    mine = changes.where((F.col("op") == "B") | ours)
-    cleared = mine.where("op IN ('B', 'T')").agg(F.max("lsn")).collect()[0][0] or 0
-    live = mine.where((F.col("lsn") > cleared) & F.col("key").isNotNull())
+    cleared = changes.where("op IN ('B', 'T')").agg(F.max("lsn")).collect()[0][0] or 0
+    live = changes.where((F.col("lsn") > cleared) & F.col("key").isNotNull())
     if not cleared:
         live = live.unionByName(
-            before.select("key", "row", F.lit(0).alias("lsn"), F.lit("R").alias("op")),
-            allowMissingColumns=True,
+            before.select(F.lit(0).alias("lsn"), F.lit("R").alias("op"), "key", "row")
         )
     # A map has no order, and Spark sorts nothing that has none: hence the entries.
     change = F.struct("lsn", "op", F.map_entries("row").alias("row"))
@@ -124,9 +123,10 @@ class Sink:
         """Once more perhaps: it comes to the same."""
         earlier = [one for one in self._tables.finished() if one < number]
         before = earlier[-1] if earlier else None
-        changes = changes_of(batch).unionByName(self._tables.pending(before)).cache()
+        mine = changes_of(batch, self._schema, self._table)
+        changes = mine.unionByName(self._tables.pending(before)).cache()
         whole, rest = up_to_the_last_mark(changes)
-        rows = current(self._tables.rows(before), whole, self._schema, self._table)
+        rows = current(self._tables.rows(before), whole)
         self._tables.write(number, rows, rest)
         changes.unpersist()
         print(f"batch {number}", flush=True)

@@ -311,7 +311,12 @@ class Story:
         if not java_is_here():
             return None
         words = ["--shard", str(SHARD), "--table", f"public.{SPARK_TABLE}"]
-        place = ["--dir", str(self.directory / "spark"), "--records-per-trigger", "20000"]
+        place = [
+            "--dir",
+            str(self.directory / "spark"),
+            "--records-per-trigger",
+            str(self.size.large),
+        ]
         return self._program(spark(*words, *place), "spark.log")
 
     def _program(self, command: list[str], output: str) -> Program:

@@ -39,6 +39,9 @@ INSERT INTO parts
 
 NEW_COLUMN: Final = "ALTER TABLE accounts ADD COLUMN branch text"
 
+PAUSE_S: Final = 0.02
+"""Between two transactions of a session: what is shown is not how fast PostgreSQL is."""
+
 EXPECTED: Final = frozenset({"23505", "40P01", "40001"})
 """Two sessions chose the same key, or waited for each other: a transaction that is rolled back."""
 
@@ -143,6 +146,7 @@ class Load(threading.Thread):
                 try:
                     while not self._over.is_set():
                         await self._transaction(connection, session.transaction())
+                        await asyncio.sleep(PAUSE_S)
                 finally:
                     connection.close()
             except ServerError as error:
