@@ -117,9 +117,11 @@ class Follow:
             kept = {key: row for key, row in changes.rows.items() if row is not None}
             data = _rows(kept, columns)
             write_deltalake(table, data, mode="overwrite", commit_properties=properties)
-        elif changes.rows:
+            return
+        before = table.version()
+        if changes.rows:
             _merge(table, changes, columns, properties)
-        else:  # only the position moves
+        if table.version() == before:  # a merge that finds nothing to do makes no commit
             data = _rows({}, columns)
             write_deltalake(table, data, mode="append", commit_properties=properties)
 
