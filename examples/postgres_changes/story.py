@@ -234,9 +234,10 @@ class Story:
             return
         with self.screen.step("the driver of the query is killed (SIGKILL)") as step:
             program = self.spark
-            self._wait("a micro-batch", lambda: "batch " in program.said())
+            self._wait("a micro-batch is done", lambda: bool(self._batches()))
+            check(program.runs, f"the query ended: {program.said()[-3000:]}")
             program.kill()
-            step.say(program.said().splitlines()[-1])
+            step.say(f"micro-batches {self._batches()} are there")
 
     def come_to_the_end(self) -> None:
         """Nobody writes any more, and PostgreSQL shuts down: it waits until all is in the log."""
@@ -280,16 +281,14 @@ class Story:
         with self.screen.step("Spark's table is compared, row by row") as step:
             self.spark.start()
             check(self.spark.wait() == 0, f"spark-submit: {self.spark.said()[-3000:]}")
-            newest = max(
-                (self.directory / "spark").glob("batch=*/rows/_SUCCESS"),
-                key=lambda path: int(path.parent.parent.name.partition("=")[2]),
-            ).parent
-            found = [dict(row) for row in pq.read_table(newest)["row"].to_pylist()]
+            newest = self._batches()[-1]
+            rows_of = self.directory / "spark" / f"batch={newest}" / "rows"
+            found = [dict(row) for row in pq.read_table(rows_of)["row"].to_pylist()]
             expected = self._selected(SPARK_TABLE)
             columns = [name for name, _ in expected[0]]
             rows = [{name: row.get(name) for name in columns} for row in found]
             _equal(f"Spark's table of {SPARK_TABLE}", _sorted(rows), expected)
-            step.say(f"{SPARK_TABLE}: {len(expected)} rows, {newest.parent.name}")
+            step.say(f"{SPARK_TABLE}: {len(expected)} rows, micro-batch {newest}")
 
     # --- programs ---------------------------------------------------------------------------------
 
@@ -351,6 +350,11 @@ class Story:
         """Of all Delta tables together."""
         found = (self.directory / "delta").glob("*/_delta_log/*.json")
         return sum(1 for _ in found)
+
+    def _batches(self) -> list[int]:
+        """The numbers of the micro-batches whose tables are whole."""
+        found = (self.directory / "spark").glob("batch=*/rows/_SUCCESS")
+        return sorted(int(path.parent.parent.name.partition("=")[2]) for path in found)
 
     def _wait(self, what: str, condition: Callable[[], bool]) -> None:
         def progress() -> tuple[int, int]:
