@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import pyspark
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 RUN_S: Final = 600.0
@@ -83,8 +85,23 @@ def spark(*words: str) -> list[str]:
     return [str(submit), "--master", "local[2]", *conf, str(job), *words]
 
 
-SPARK_VARIABLES: Final = {
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-    "SPARK_LOCAL_IP": "127.0.0.1",
-}
+CAME_LATE: Final = "failed to connect back"
+"""Spark gives the Python process of a streaming source ten seconds to start, which no setting
+changes. On a busy machine it may take longer. The query has read nothing then, and is started
+again, as whoever runs queries does."""
+
+
+def spark_variables(directory: Path) -> dict[str, str]:
+    """Of the environment of `spark`. Spark puts its own pyspark in front, an archive without
+    compiled files, which every process compiles anew: so this interpreter is started without it.
+    """
+    packages = Path(pyspark.__file__).parents[1]
+    python = directory / "python"
+    path = f"{ROOT / 'client'}:{ROOT}:{packages}"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{path}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return {
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
