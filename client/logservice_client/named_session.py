@@ -7,6 +7,10 @@ behind them. So do two that work at the same time: what the other one has append
 duplicate, or, when it is further ahead than the log remembers block by block, is learned by opening
 again. That is safe because the same content means the same blocks, which the log has checked.
 
+A store that leads no more, and does not know yet, has not heard of a session that was opened with
+its successor, and says SESSION_EXPIRED. Opening is an entry of the log, so whoever answers that
+leads. When the answer says that the refused block is the next one, it is sent again, once.
+
 INV-NAMED-SESSION: block k of an epoch is only ever sent under the sequence of k.
 """
 
@@ -74,6 +78,15 @@ class NamedSession:
         opens the session next.
         """
         self._history.check()
+        before = self.appended
+        try:
+            await self._send(block, timeout)
+        except SessionExpired:
+            await self.open(timeout)
+            if self.appended == before:
+                await self._send(block, timeout)
+
+    async def _send(self, block: bytes, timeout: float | None) -> None:
         request = log_pb2.AppendRequest(
             shard_id=self._request.shard_id,
             block=block,
@@ -83,15 +96,8 @@ class NamedSession:
             sequence=self._request.epoch << _EPOCH_BITS | (self.appended + 1),
             lineage=self._history.named,
         )
-        known = self.appended
-        try:
-            await self._caller.call(request.shard_id, _APPEND, request, timeout)
-        except SessionExpired:
-            await self.open(timeout)
-            if self.appended <= known:
-                raise
-        else:
-            self.appended += 1
+        await self._caller.call(request.shard_id, _APPEND, request, timeout)
+        self.appended += 1
 
     def __repr__(self) -> str:
         request = self._request

@@ -71,6 +71,19 @@ async def test_inv_named_session_two_at_once(cluster: FakeCluster) -> None:
     assert records(cluster) == wanted(130)
 
 
+async def test_a_store_that_leads_no_more_does_not_know_the_session(cluster: FakeCluster) -> None:
+    async with LogClient(cluster.endpoints) as client:
+        mine = await session(client)
+        cluster.faults.append(Fault(SessionExpired()))
+        await mine.append(block(1))
+        assert mine.appended == 1
+        cluster.faults.extend(Fault(SessionExpired()) for _ in range(2))
+        with pytest.raises(SessionExpired):
+            await mine.append(block(2))
+        assert mine.appended == 1
+    assert records(cluster) == wanted(1)
+
+
 async def test_another_content_and_an_earlier_epoch_are_refused(cluster: FakeCluster) -> None:
     async with LogClient(cluster.endpoints) as client:
         mine = await session(client)
