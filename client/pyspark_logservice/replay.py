@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from pyspark_logservice.checks import OptionError
 from pyspark_logservice.logs import tls_of
-from pyspark_logservice.options import parse_options
+from pyspark_logservice.options import MORE_COLUMNS, parse_options
 
 
 def read_log(
@@ -39,7 +39,7 @@ def read_log(
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The records ``start <= lsn < end`` of a shard; columns shard, lsn, term, timestamp, value.
-    `more`: other options of the source, for example its TLS files.
+    `more`: other options of the source, for example its TLS files, or `columns`.
     """
     reader = (
         spark.read.format("logservice")
@@ -96,6 +96,8 @@ _MORE: Final = {
 def source_options(options: argparse.Namespace) -> dict[str, str]:
     """The options of the source that the command line gives beside the range."""
     given = {_MORE[name]: getattr(options, name) for name in _MORE}
+    if options.with_columns is not None:
+        given["columns"] = f"*,{options.with_columns}"
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -124,6 +126,12 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shard", required=True, type=int)
     parser.add_argument("--from", dest="start", default="earliest", metavar="LSN")
     parser.add_argument("--to", dest="end", default="latest", metavar="LSN", help="exclusive")
+    parser.add_argument(
+        "--with",
+        dest="with_columns",
+        metavar="COLUMNS",
+        help=f"columns that only wide blocks have, too: {','.join(MORE_COLUMNS)}",
+    )
     parser.add_argument("--out", required=True, help="where the Parquet files go")
     parser.add_argument("--partitions", type=int, default=0, help="at least so many tasks")
     parser.add_argument("--overwrite", action="store_true")
