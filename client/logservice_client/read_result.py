@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from logservice_wire.block import Block
 from logservice_wire.columns import Columns
-from logservice_wire.errors import Discontinuity, TooLarge
+from logservice_wire.errors import CorruptBlock, Discontinuity, TooLarge
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.bounds import ANSWER_PLAIN_BYTES_MAX
@@ -112,7 +112,17 @@ class Records:
         Raises CorruptBlock for a block that is not what it says, CodecMissing for one that is
         compressed with what this program has no package for.
         """
-        return self.block.columns().part(self.skipped, self.skipped + self.record_count)
+        try:
+            return self.block.columns().part(self.skipped, self.skipped + self.record_count)
+        except CorruptBlock as error:
+            raise self.located(error) from error
+
+    def located(self, error: CorruptBlock) -> CorruptBlock:
+        """What is wrong with the block, and where in the log: whoever reads on begins behind it."""
+        detail = error.metadata.get("detail", "")
+        return CorruptBlock(
+            detail=detail, first_lsn=self.first_lsn, last_lsn=self.first_lsn + self.record_count - 1
+        )
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """Columns lsn, term, timestamp, value, key, headers; those of the block are not copied,

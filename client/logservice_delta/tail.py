@@ -9,6 +9,9 @@ waits.
 Where the log is truncated before the table has it, the tail ends with Truncated, and the LSNs are
 named: no row of the range is put in. With a hold nothing is truncated meanwhile: it is moved on
 behind each commit, and it expires when nobody renews it.
+
+A block whose columns are not what they say ends the tail, too: its error names the LSNs, and no row
+of that commit is put in.
 """
 
 from __future__ import annotations
@@ -34,15 +37,24 @@ that serves."""
 
 
 ALONE_BYTES: Final = 64 * 1024
-"""A block of this size is a batch of its own, uncopied; smaller ones are put together."""
+"""A block that opens to this size is a batch of its own, not copied; smaller ones are joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When rows are committed: with so many bytes of blocks, or so many seconds after the first."""
+    """When rows are committed: with so many bytes of opened blocks, or so many seconds after the
+    first.
+    """
 
     commit_bytes: int = 64 * 1024 * 1024
     commit_s: float = 10.0
+
+
+def opened_bytes(item: Records) -> int:
+    """About what its columns need in memory: a compressed block opens to up to 255 times as much as
+    came.
+    """
+    return max(len(item.block.data), item.block.plain_bytes)
 
 
 @dataclass(slots=True)
@@ -58,7 +70,7 @@ class Waiting:
         self.last_lsn = item.next_lsn - 1
         if isinstance(item, Records):
             self.items.append(item)
-            self.size += len(item.block.data)
+            self.size += opened_bytes(item)
 
     def rows(self, shard: int) -> pa.Table:
         """All of it. Values of large blocks are not copied."""
@@ -69,7 +81,7 @@ class Waiting:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         together: list[Records] = []
         for one in self.items:
-            if len(one.block.data) >= ALONE_BYTES:
+            if opened_bytes(one) >= ALONE_BYTES:
                 if together:
                     yield joined_batch(together)
                     together = []

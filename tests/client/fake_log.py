@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 
-from logservice_wire.block import Block, validate_block
+from logservice_wire.block import Block, is_wide, validate_block
 from logservice_wire.bounds import SESSION_WINDOW
 from logservice_wire.digest import START, Digester
 from logservice_wire.errors import (
@@ -296,9 +296,9 @@ class FakeLog:
 
 
 def leave_out_values(response: log_pb2.ReadResponse) -> None:
-    """As a store does that was asked for no values."""
+    """As a store does that was asked for no values: it opens no wide block."""
     for run in response.blocks:
-        if run.gap == log_pb2.GAP_REASON_NONE:
+        if run.gap == log_pb2.GAP_REASON_NONE and not is_wide(run.block):
             run.timestamp_us = Block.parse(run.block).timestamp_us
             run.block_bytes = len(run.block)
             run.block = b""

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -17,12 +18,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from logservice_client import LogClient, SyncLogClient
+from logservice_client import LogClient, Records, SyncLogClient
 from logservice_client.testing import Cluster, local_cluster
 from logservice_delta import LogName, LogTable, Pace, TableConflict, tail
 from logservice_delta.command import parse_arguments
+from logservice_delta.tail import Waiting
+from logservice_wire.block import Block
+from logservice_wire.column_block import Binary, Parts, block_of_parts, encode_columns
 from logservice_wire.errors import Truncated
 from logservice_wire.v1 import log_pb2
 
@@ -147,6 +152,53 @@ def test_keys_headers_and_times_have_columns(
     assert found["key"].to_pylist() == [None, b"k", None]
     assert found["headers"].to_pylist() == [None, [("a", b"1")], []]
     assert [one.timestamp() for one in found["timestamp"].to_pylist()[1:]] == [2e-5, 2.1e-5]
+
+
+def test_what_python_has_no_word_for(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    """Times of any 64 bits; a name that a record has twice, of which a table keeps both."""
+    log = client.shard(client.hakeeper.create_shard())
+    ends = [-(2**63), -62_135_596_800_000_001, 253_402_300_800_000_000, 2**63 - 1]
+    log.append_columns([b""] * 4, keys=[b"", None, b"", None], times_us=ends)
+    offsets = struct.pack("<iii", 0, 1, 2)
+    named = (struct.pack("<ii", 0, 2), Binary(offsets, b"aa"), Binary(offsets, b"12"))
+    log.append_block(block_of_parts(Parts(1, ONE, headers=named), 5))
+    said(run(cluster, tmp_path / "t", "--log", log.shard_id))
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by("lsn")
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [*ends, 5]
+    assert found["key"].to_pylist() == [b"", None, b"", None, None]
+    assert found["headers"].to_pylist() == [*[None] * 4, [("a", b"1"), ("a", b"2")]]
+
+
+def test_a_damaged_column_ends_it_and_says_where(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    log.append([b"one", b"two"])
+    said(run(cluster, tmp_path / "t", "--log", log.shard_id))
+    log.append([b"three"])
+    named = (struct.pack("<ii", 0, 1), Binary(ONE.offsets, b"\xff"), Binary(ONE.offsets, b"v"))
+    log.append_block(block_of_parts(Parts(1, ONE, headers=named), 5))
+    log.append([b"five"])
+    for _ in range(2):
+        done = run(cluster, tmp_path / "t", "--log", log.shard_id)
+        assert done.returncode == 1
+        assert "name of a header" in done.stderr
+        assert "first_lsn=4 last_lsn=4" in done.stderr
+        assert values(tmp_path / "t") == {1: b"one", 2: b"two"}
+
+
+def test_it_waits_for_opened_bytes() -> None:
+    """A few bytes may be a great many."""
+    block = Block.parse(encode_columns([bytes(10**7)], 0, codec="zstd"))
+    waiting = Waiting()
+    waiting.take(Records(1, 1, 1, block, 0))
+    assert len(block.data) < 10**5
+    assert waiting.size > 10**7
+
+
+ONE = Binary(struct.pack("<ii", 0, 1), b"v")
 
 
 async def test_it_commits_by_bytes_and_by_time(cluster: Cluster, tmp_path: Path) -> None:
