@@ -25,7 +25,9 @@ from logservice_wire.rpcs import (
     CLOSE_SHARD,
     CONNECT,
     FINISH_RESTORE,
+    FORGET_SESSION,
     GET_SHARD_STATUS,
+    LIST_SESSIONS,
     LSN_AT_TIME,
     READ,
     RELEASE_HOLD,
@@ -244,6 +246,48 @@ class Shard(ShardCalls):
         session = NamedSession(self._caller, self._history, request, lambda: self.writer_epoch)
         await session.open(timeout)
         return session
+
+    async def named_sessions(
+        self, *, stale: bool = False, timeout: float | None = None
+    ) -> list[log_pb2.NamedSession]:
+        """The log's named sessions, of all identities, by id. Each page is of another moment."""
+        found: list[log_pb2.NamedSession] = []
+        more = True
+        while more:
+            request = message(
+                log_pb2.ListSessionsRequest,
+                shard_id=self.shard_id,
+                after=found[-1].session_id if found else 0,
+                stale=stale,
+            )
+            page = await self._call(LIST_SESSIONS, request, timeout, stale=stale)
+            found += page.sessions
+            more = page.more and bool(page.sessions)
+        return found
+
+    async def forget_session(
+        self,
+        session_id: int,
+        *,
+        last_used: int,
+        override: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Let the name of a session go, so that there is room for another one. What its epoch has
+        appended stays; work of it that is done again later may append it a second time.
+
+        last_used: as `named_sessions` said; VerbRefused when it was used since. `override`: even if
+        it belongs to another identity, which needs the role admin over the shard. One that is not
+        there is forgotten already.
+        """
+        request = message(
+            log_pb2.ForgetSessionRequest,
+            shard_id=self.shard_id,
+            session_id=session_id,
+            last_used=last_used,
+            override=override,
+        )
+        await self._call(FORGET_SESSION, request, timeout)
 
     async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
         batch = self._appender.queue.last_batch()

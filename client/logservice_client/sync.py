@@ -261,6 +261,8 @@ class SyncShard(_Face[Shard]):
     set_hold = _waiting(Shard.set_hold)
     renew_hold = _waiting(Shard.renew_hold)
     release_hold = _waiting(Shard.release_hold)
+    named_sessions = _waiting(Shard.named_sessions)
+    forget_session = _waiting(Shard.forget_session)
     allocate_timestamps = _waiting(Shard.allocate_timestamps)
     close_log = _waiting(Shard.close_log)
 

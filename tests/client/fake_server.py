@@ -70,6 +70,8 @@ class FakeCluster:
         self.deleted: set[int] = set()
         self.leader = 0
         self.forward = True
+        self.older = False
+        """Whether the stores are of release 0.1.0, which knows no names of sessions."""
         self.hakeeper_ready = True
         self.advertise_leader = True
         self.redundancy = (0, 0)
@@ -279,7 +281,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def OpenSession(self, request: log_pb2.OpenSessionRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
         log.check_lineage(request.lineage)
-        if request.name:
+        if request.name and not self.cluster.older:
             session, found = log.open_named(request)
             return log_pb2.OpenSessionResponse(
                 position=self.cluster.position(log),
@@ -287,11 +289,27 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                 nonce=found.nonce,
                 appended=found.last & (2**32 - 1),
                 stamp_us=found.stamp_us,
+                named=True,
             )
         session, nonce = log.open_session()
         return log_pb2.OpenSessionResponse(
             position=self.cluster.position(log), session_id=session, nonce=nonce
         )
+
+    @typed
+    async def ListSessions(self, request: log_pb2.ListSessionsRequest, context: Any) -> Any:
+        log = self.log(request.shard_id)
+        behind = [one for one in log.listed() if one.session_id > request.after]
+        return log_pb2.ListSessionsResponse(
+            position=self.cluster.position(log), sessions=behind[:2], more=len(behind) > 2
+        )
+
+    @typed
+    async def ForgetSession(self, request: log_pb2.ForgetSessionRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
+        log.forget(request.session_id)
+        return log_pb2.ForgetSessionResponse(position=self.cluster.position(log))
 
     @typed
     async def Append(self, request: log_pb2.AppendRequest, context: Any) -> Any:

@@ -11,8 +11,9 @@ import pytest_asyncio
 from logservice_wire.errors import LogServiceError, Reason
 from logservice_wire.v1 import log_pb2
 
-from logservice.bounds import SESSION_EPOCH_MAX
+from logservice.bounds import SESSION_EPOCH_MAX, SESSIONS_LISTED_MAX
 from logservice.rsm.named_sessions import nonce_of
+from logservice.server.services import log_service
 from tests.server.served import Served, ServedStore, block, typed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -115,10 +116,55 @@ async def test_without_a_name_the_other_fields_are_nothing(served: Served, shard
     assert opened.nonce != nonce_of("")
 
 
+async def test_names_are_listed_page_by_page_and_forgotten(
+    served: Served, shard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SESSIONS_LISTED_MAX."""
+    assert SESSIONS_LISTED_MAX == 512
+    monkeypatch.setattr(log_service, "SESSIONS_LISTED_MAX", 2)
+    leader = served.leader(shard)
+    for name in "abc":
+        await leader.log.OpenSession(opening(shard, name=name, ttl_s=60))
+    asked = log_pb2.ListSessionsRequest(shard_id=shard)
+    for store in served.stores:
+        page = await store.log.ListSessions(asked)
+        assert [(one.name, one.owner, one.epoch, one.ttl_s) for one in page.sessions] == [
+            ("a", "anonymous", EPOCH, 60),
+            ("b", "anonymous", EPOCH, 60),
+        ]
+        assert page.more
+    asked.after = page.sessions[1].session_id
+    rest = await leader.log.ListSessions(asked)
+    assert ([one.name for one in rest.sessions], rest.more) == (["c"], False)
+    last = rest.sessions[0]
+    forget = log_pb2.ForgetSessionRequest(
+        shard_id=shard, session_id=last.session_id, last_used=last.last_used
+    )
+    for follower in served.followers(shard):
+        assert (await refusal(follower.log.ForgetSession(forget))).reason is Reason.NOT_LEADER
+    await leader.log.ForgetSession(forget)
+    await leader.log.ForgetSession(forget)
+    late = await refusal(leader.log.OpenSession(opening(shard, name="c")))
+    assert late.reason is Reason.SESSION_EXPIRED
+    assert (await leader.log.ListSessions(asked)).sessions[0].forgotten
+    assert not (
+        await leader.log.ListSessions(
+            log_pb2.ListSessionsRequest(shard_id=shard, after=2**64 - 1, stale=True)
+        )
+    ).sessions
+    largest = log_pb2.ForgetSessionRequest(shard_id=shard, session_id=2**64 - 1)
+    await leader.log.ForgetSession(largest)
+
+
 async def test_below_cluster_version_2_there_are_no_names() -> None:
     async with Served(1, cluster_version=1) as older:
         shard = await older.new_shard()
         (store,) = older.stores
         error = await refusal(store.log.OpenSession(opening(shard)))
         assert error.reason is Reason.NOT_READY
+        for call in (
+            store.log.ListSessions(log_pb2.ListSessionsRequest(shard_id=shard)),
+            store.log.ForgetSession(log_pb2.ForgetSessionRequest(shard_id=shard, session_id=1)),
+        ):
+            assert (await refusal(call)).reason is Reason.NOT_READY
         assert (await store.log.OpenSession(opening(shard, name=""))).session_id
