@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from logservice_wire.block import Block
 from logservice_wire.columns import Columns
-from logservice_wire.errors import Discontinuity, TooLarge
+from logservice_wire.errors import CorruptBlock, Discontinuity, TooLarge
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.bounds import ANSWER_PLAIN_BYTES_MAX
@@ -103,6 +103,8 @@ class Records:
 
     def records(self) -> list[bytes]:
         """The records; the i-th has LSN ``first_lsn + i``. Raises as `columns`."""
+        if self.block.wide:
+            return self.columns().records()
         return self.block.records(self.skipped, self.skipped + self.record_count)
 
     def columns(self) -> Columns:
@@ -112,7 +114,11 @@ class Records:
         Raises CorruptBlock for a block that is not what it says, CodecMissing for one that is
         compressed with what this program has no package for.
         """
-        return self.block.columns().part(self.skipped, self.skipped + self.record_count)
+        try:
+            whole = self.block.columns()
+        except CorruptBlock as error:
+            raise _at(self.first_lsn, error) from error
+        return whole.part(self.skipped, self.skipped + self.record_count)
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """Columns lsn, term, timestamp, value, key, headers; those of the block are not copied,
@@ -239,11 +245,24 @@ def _discontinuity(asked: int, found: int) -> Discontinuity:
     )
 
 
+def _at(lsn: int, error: CorruptBlock) -> CorruptBlock:
+    """The same, with the first LSN that cannot be shown."""
+    return CorruptBlock(error.message, lsn=lsn, **error.metadata)
+
+
 def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
-    """One run, without the LSNs below `lsn`."""
+    """One run, without the LSNs below `lsn`. Raises CorruptBlock."""
     skipped = max(0, lsn - run.first_lsn)
     first_lsn, count = run.first_lsn + skipped, run.record_count - skipped
     if run.gap != log_pb2.GAP_REASON_NONE:
         return Gap(first_lsn, count, run.term, GapReason(run.gap), run.append_time_us)
-    block = Block.parse(run.block)
+    try:
+        block = Block.parse(run.block)
+    except CorruptBlock as error:
+        raise _at(first_lsn, error) from error
+    if block.record_count != run.record_count:
+        raise CorruptBlock(
+            detail=f"{block.record_count} records in a block of {run.record_count} LSNs",
+            lsn=first_lsn,
+        )
     return Records(first_lsn, count, run.term, block, skipped, run.append_time_us)

@@ -400,7 +400,9 @@ class TooLarge(LogServiceError):
 
 
 class CorruptBlock(LogServiceError):
-    """The block's checksum, counts or offsets are wrong; metadata: detail."""
+    """The block's checksum, counts or offsets are wrong; metadata: detail, lsn (a reader's: where
+    the records begin that it cannot show).
+    """
 
     reason = Reason.CORRUPT_BLOCK
     status = "INVALID_ARGUMENT"

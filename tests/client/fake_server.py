@@ -72,6 +72,8 @@ class FakeCluster:
         self.forward = True
         self.older = False
         """Whether the stores are of release 0.1.0, which knows no names of sessions."""
+        self.lie: Callable[[log_pb2.OpenSessionResponse], None] = lambda answer: None
+        """What a store that was taken over makes of its answer about a name."""
         self.hakeeper_ready = True
         self.advertise_leader = True
         self.redundancy = (0, 0)
@@ -283,7 +285,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         log.check_lineage(request.lineage)
         if request.name and not self.cluster.older:
             session, found = log.open_named(request)
-            return log_pb2.OpenSessionResponse(
+            answer = log_pb2.OpenSessionResponse(
                 position=self.cluster.position(log),
                 session_id=session,
                 nonce=found.nonce,
@@ -291,6 +293,8 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                 stamp_us=found.stamp_us,
                 named=True,
             )
+            self.cluster.lie(answer)
+            return answer
         session, nonce = log.open_session()
         return log_pb2.OpenSessionResponse(
             position=self.cluster.position(log), session_id=session, nonce=nonce
