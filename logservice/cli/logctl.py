@@ -23,7 +23,7 @@ _SECTIONS = {
         "hold": (f"{_CTL}.shards:hold", "Keep records from an LSN on, whatever is truncated."),
         "session": (
             f"{_CTL}.named_sessions:session",
-            "Show the named sessions of a log, or forget.",
+            "Show a log's named sessions, or let some go.",
         ),
         "digest": (
             f"{_CTL}.digests:digest",

@@ -20,7 +20,7 @@ _shard = shard_argument("shard")
 
 @click.group()
 def session() -> None:
-    """Show the named sessions of a log, or let some go.
+    """Show a log's named sessions, or let some go.
 
     A job keeps what it has appended under a name, so that it appends nothing twice.
     """
@@ -81,7 +81,7 @@ def list_sessions(
     unused_s: float | None,
     form: str,
 ) -> None:
-    """List a log's named sessions, whose they are, and when they were used.
+    """List a log's named sessions, and whose they are.
 
     NAMES ending with `*` are the beginnings of names. `appended` counts the blocks of the epoch.
     """
