@@ -35,6 +35,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, deque
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from logservice_wire.digest import DIGEST_BYTES
@@ -199,8 +201,7 @@ def _named(state: LogState) -> list[bytes]:
             owner,
             name,
         )
-        flat = [number for remembered in row.window for number in remembered]
-        parts.append(_window(True, len(row.window)).pack(*flat))
+        parts.append(_window(True, len(row.window)).pack(*chain.from_iterable(row.window)))
     return parts
 
 
@@ -211,8 +212,9 @@ def _restoring(state: LogState) -> bytes:
     return _RESTORING.pack(promised.base_lsn, promised.end_lsn, promised.digest)
 
 
+@lru_cache(maxsize=2 * (SESSION_WINDOW + 1))
 def _window(newer: bool, length: int) -> struct.Struct:
-    """The layout of a session's window."""
+    """The layout of a session's window. To make one costs more than to use it."""
     return struct.Struct("<" + (_REMEMBERED_TIMED if newer else _REMEMBERED) * length)
 
 
