@@ -8,7 +8,8 @@ from typing import Any
 import grpc.aio
 import pytest
 import pytest_asyncio
-from logservice_wire.errors import LogServiceError, Reason
+from logservice_client import LogClient
+from logservice_wire.errors import LogServiceError, NotReady, Reason
 from logservice_wire.v1 import log_pb2
 
 from logservice.bounds import SESSION_EPOCH_MAX, SESSIONS_LISTED_MAX
@@ -110,6 +111,40 @@ async def test_bad_input_is_refused_before_it_is_proposed(
     assert too_long.reason is Reason.TOO_LARGE
 
 
+async def test_the_ends_of_all_numbers(served: Served, shard: int) -> None:
+    leader = served.leader(shard)
+    for name, epoch, stamp_us, ttl_s in (
+        ("n" * 128, SESSION_EPOCH_MAX, 2**63 - 1, 2**32 - 1),
+        ("ä" * 64, 0, -(2**63), 0),
+    ):
+        asked = opening(shard, name=name, epoch=epoch, stamp_us=stamp_us, ttl_s=ttl_s)
+        opened = await leader.log.OpenSession(asked)
+        assert (opened.appended, opened.stamp_us) == (0, stamp_us)
+        for sequence in (0, epoch << 32, (epoch << 32) + 2, 2**64 - 1):
+            request = log_pb2.AppendRequest(
+                shard_id=shard,
+                block=block(b"x"),
+                session_id=opened.session_id,
+                session_nonce=opened.nonce,
+                sequence=sequence,
+            )
+            reasons = {Reason.SESSION_EXPIRED, Reason.SEQUENCE_GAP, Reason.INVALID_ARGUMENT}
+            assert (await refusal(leader.log.Append(request))).reason in reasons
+        request.sequence = (epoch << 32) + 1
+        await leader.log.Append(request)
+    listed = await leader.log.ListSessions(log_pb2.ListSessionsRequest(shard_id=shard))
+    assert [one.appended for one in listed.sessions] == [1, 1]
+
+
+async def test_a_megabyte_of_a_name_or_content_does_not_reach_the_log(
+    served: Served, shard: int
+) -> None:
+    leader = served.leader(shard)
+    for wrong in ({"name": "n" * (1 << 20)}, {"content": bytes(1 << 20)}, {"lineage": bytes(8)}):
+        error = await refusal(leader.log.OpenSession(opening(shard, **wrong)))
+        assert error.reason in (Reason.TOO_LARGE, Reason.INVALID_ARGUMENT)
+
+
 async def test_without_a_name_the_other_fields_are_nothing(served: Served, shard: int) -> None:
     opened = await served.leader(shard).log.OpenSession(opening(shard, name="", content=b"x"))
     assert (opened.appended, opened.stamp_us) == (0, 0)
@@ -162,6 +197,13 @@ async def test_below_cluster_version_2_there_are_no_names() -> None:
         (store,) = older.stores
         error = await refusal(store.log.OpenSession(opening(shard)))
         assert error.reason is Reason.NOT_READY
+        async with LogClient(store.address) as client:
+            with pytest.raises(NotReady) as caught:
+                # At once, and not at the end of its time: no other store says anything else.
+                await client.shard(shard).named_session(
+                    "job", epoch=0, content=bytes(32), stamp_us=0, timeout=10**6
+                )
+            assert caught.value.number("needed") == 2
         for call in (
             store.log.ListSessions(log_pb2.ListSessionsRequest(shard_id=shard)),
             store.log.ForgetSession(log_pb2.ForgetSessionRequest(shard_id=shard, session_id=1)),
