@@ -32,10 +32,18 @@ _BLOCKS_MAX: Final = 2**_EPOCH_BITS - 1
 """Blocks that an epoch can have."""
 
 _NEEDED: Final = 2
-"""The cluster version that names begin at."""
+"""The cluster version that begins with names of sessions, and much else."""
 
 _APPEND: Final = replace(APPEND, idempotent=True)
 """With a session and a sequence the same request may be sent again."""
+
+
+def too_early(what: str) -> NotReady:
+    """The error for what a store did not know, and therefore ignored."""
+    return NotReady(
+        f"{what} need cluster version {_NEEDED}: upgrade every store, then `logctl upgrade raise`",
+        needed=_NEEDED,
+    )
 
 
 class NamedSession:
@@ -73,11 +81,7 @@ class NamedSession:
         answer = await self._caller.call(request.shard_id, OPEN_SESSION, request, timeout)
         self._history.heard(answer.position)
         if not answer.named:
-            raise NotReady(
-                f"named sessions need cluster version {_NEEDED}: upgrade every store, then "
-                "`logctl upgrade raise`",
-                needed=_NEEDED,
-            )
+            raise too_early("named sessions")
         if answer.appended > _BLOCKS_MAX:
             raise UnknownOutcome(f"an answer that says {answer.appended} blocks of one epoch")
         self._session_id, self._nonce = answer.session_id, answer.nonce

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from logservice_wire.block import encoded_size, peek_block
@@ -49,7 +49,7 @@ from logservice_client.follow import Follow
 from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
 from logservice_client.lag import Standing
-from logservice_client.named_session import NamedSession
+from logservice_client.named_session import NamedSession, too_early
 from logservice_client.pipeline import HandedOver
 from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
 from logservice_client.records import Record, checked_records, expected, too_large
@@ -593,7 +593,9 @@ class Shard(ShardCalls):
         With `ttl` it expires when it was neither set nor renewed for so many seconds, counted from
         this call; `hold` renews it by itself. Raises HoldRefused when records from `lsn` on are
         truncated already, and PermissionDenied when the hold belongs to another identity, unless
-        the caller has the role admin over the shard and sets `override`.
+        the caller has the role admin over the shard and sets `override`. A store of before cluster
+        version 2 ignores `ttl`, and its hold would stand for ever: it is released again, and
+        NotReady raised.
         """
         request = message(
             log_pb2.SetHoldRequest,
@@ -603,7 +605,11 @@ class Shard(ShardCalls):
             override=override,
             ttl_s=ttl,
         )
-        await self._call(SET_HOLD, request, timeout)
+        answer = await self._call(SET_HOLD, request, timeout)
+        if ttl and not answer.ttl_s:
+            with suppress(LogServiceError):
+                await self.release_hold(name, override=override, timeout=timeout)
+            raise too_early("holds with a time to live")
 
     async def renew_hold(self, name: str, *, timeout: float | None = None) -> int:
         """Let a hold live for its time again, from this call on; return the LSN where it stands.

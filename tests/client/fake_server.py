@@ -71,7 +71,8 @@ class FakeCluster:
         self.leader = 0
         self.forward = True
         self.older = False
-        """Whether the stores are of release 0.1.0, which knows no names of sessions."""
+        """Whether the stores are of release 0.1.0, which knows no names of sessions, and
+        no times to live."""
         self.lie: Callable[[log_pb2.OpenSessionResponse], None] = lambda answer: None
         """What a store that was taken over makes of its answer about a name."""
         self.hakeeper_ready = True
@@ -511,8 +512,9 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def SetHold(self, request: log_pb2.SetHoldRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
         log.check_lineage(request.lineage)
-        log.set_hold(request.name, request.lsn, request.ttl_s)
-        return log_pb2.SetHoldResponse(position=self.cluster.position(log))
+        ttl_s = 0 if self.cluster.older else request.ttl_s
+        log.set_hold(request.name, request.lsn, ttl_s)
+        return log_pb2.SetHoldResponse(position=self.cluster.position(log), ttl_s=ttl_s)
 
     @typed
     async def RenewHold(self, request: log_pb2.RenewHoldRequest, context: Any) -> Any:

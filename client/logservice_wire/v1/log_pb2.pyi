@@ -537,10 +537,12 @@ class SetHoldRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ..., ttl_s: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class SetHoldResponse(_message.Message):
-    __slots__ = ("position",)
+    __slots__ = ("position", "ttl_s")
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+    ttl_s: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., ttl_s: _Optional[int] = ...) -> None: ...
 
 class RenewHoldRequest(_message.Message):
     __slots__ = ("shard_id", "name", "lineage")

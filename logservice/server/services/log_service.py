@@ -149,7 +149,8 @@ class LogService(log_pb2_grpc.LogServicer):
         else:
             command = commands.SetHold(author, override, lsn, request.name)
         shard, _ = await self.propose(request.shard_id, command, context, request.lineage)
-        return log_pb2.SetHoldResponse(position=self.store.position(shard))
+        position = self.store.position(shard)
+        return log_pb2.SetHoldResponse(position=position, ttl_s=request.ttl_s)
 
     @handler
     async def RenewHold(
