@@ -42,7 +42,7 @@ from logservice_wire.v1 import log_pb2
 from logservice_client.appender import Appender
 from logservice_client.arguments import message, seconds
 from logservice_client.batch import Batch
-from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
+from logservice_client.bounds import HOLD_TTL_S, NAMED_SESSIONS_MAX, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.digesting import Progress, RangeDigest, digest_of
 from logservice_client.follow import Follow
@@ -262,7 +262,7 @@ class Shard(ShardCalls):
             )
             page = await self._call(LIST_SESSIONS, request, timeout, stale=stale)
             found += page.sessions
-            more = page.more and bool(page.sessions)
+            more = page.more and bool(page.sessions) and len(found) < NAMED_SESSIONS_MAX
         return found
 
     async def forget_session(

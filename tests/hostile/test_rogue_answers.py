@@ -7,11 +7,13 @@ nothing here would find that out. What does not fit what the client knows is an 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from logservice_client import LogClient
+from logservice_client import LogClient, shard
+from logservice_client.bounds import NAMED_SESSIONS_MAX
 from logservice_client.named_session import NamedSession
 from logservice_client.read_result import result_of
 from logservice_wire.block import Codec, Flag, encode_block, wrapped
@@ -30,6 +32,7 @@ from logservice_wire.v1 import log_pb2
 from pyspark_logservice.batches import BatchMaker
 from pyspark_logservice.options import COLUMNS
 
+from logservice import bounds
 from tests.client.fake_log import FakeLog
 from tests.client.fake_server import FakeCluster
 
@@ -127,6 +130,31 @@ async def test_another_stamp_makes_another_block_which_the_log_refuses(
         with pytest.raises(SequenceReused):
             await theirs.append(block(1, theirs.stamp_us))
     assert [run.block for run in cluster.logs[1].runs] == [block(1)]
+
+
+async def test_a_list_of_names_without_end_ends(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NAMED_SESSIONS_MAX of the client."""
+    assert NAMED_SESSIONS_MAX == bounds.NAMED_SESSIONS_MAX
+    monkeypatch.setattr(shard, "NAMED_SESSIONS_MAX", 9)
+
+    def listed(log: FakeLog) -> list[log_pb2.NamedSession]:
+        return [log_pb2.NamedSession(session_id=2**64 - 1, name="again")] * 3
+
+    monkeypatch.setattr(FakeLog, "listed", listed)
+    async with LogClient(cluster.endpoints) as client:
+        monkeypatch.setattr(client.shard(1)._caller, "call", _endless(client.shard(1)._caller.call))
+        assert len(await client.shard(1).named_sessions()) in range(9, 12)
+
+
+def _endless(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def asked(shard_id: int, rpc: Any, request: Any, *rest: Any, **more: Any) -> Any:
+        if isinstance(request, log_pb2.ListSessionsRequest):
+            request.after = 0
+        return await call(shard_id, rpc, request, *rest, **more)
+
+    return asked
 
 
 # --- reads ----------------------------------------------------------------------------------------
