@@ -39,6 +39,9 @@ ALONE_BYTES: Final = 64 * 1024
 """A block of this size is a batch of its own, uncopied; smaller ones are put together."""
 
 
+ITEM_BYTES: Final = 256
+"""Of a block that waits, beside its bytes: Python's objects. A block of one byte has 48."""
+
 TOGETHER_BYTES: Final = 16 * 1024 * 1024
 """Small blocks are put together until they have so many bytes; Arrow's columns end at 2 GiB."""
 
@@ -68,7 +71,7 @@ class Waiting:
         if isinstance(item, Records):
             self.items.append(item)
             # What it is opened to counts: few bytes may be much memory (INV-BLOCK-BOMB).
-            self.size += item.block.memory_bytes
+            self.size += ITEM_BYTES + item.block.memory_bytes
 
     def rows(self, shard: int, unreadable: Unreadable | None = None) -> pa.Table:
         """All of it. Values of large blocks are not copied. Raises as `Records.columns`, but for

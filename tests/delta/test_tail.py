@@ -20,9 +20,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from logservice_client import LogClient, SyncLogClient
+from logservice_client.read_result import Records
 from logservice_client.testing import Cluster, local_cluster
 from logservice_delta import LogName, LogTable, Pace, TableConflict, tail
 from logservice_delta.command import parse_arguments
+from logservice_delta.tail import ITEM_BYTES, Waiting
+from logservice_wire.block import Block, encode_block
 from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import CorruptBlock, Truncated
 from logservice_wire.v1 import log_pb2
@@ -182,6 +185,15 @@ async def test_a_few_bytes_that_are_much_memory_are_committed_by_what_they_are_o
     finally:
         await fake.stop()
     assert commits == [(2, 2), (2, 4), (2, 6), (40, 46)]
+
+
+def test_blocks_of_a_byte_count_as_what_they_are_in_memory() -> None:
+    waiting = Waiting()
+    block = Block.parse(encode_block([b"x"], 7))
+    for lsn in range(1, 101):
+        waiting.take(Records(lsn, 1, 1, block, 0))
+    assert waiting.size == 100 * (len(block.data) + ITEM_BYTES)
+    assert len(waiting.rows(1)) == 100
 
 
 async def test_blocks_that_nobody_can_read(tmp_path: Path) -> None:

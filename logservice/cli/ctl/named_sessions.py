@@ -13,6 +13,7 @@ from logservice_wire.v1 import log_pb2
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.duration import duration
+from logservice.cli.shell.moment import moment_text
 from logservice.cli.shell.output import Row, output_option, show_rows
 
 _shard = shard_argument("shard")
@@ -60,7 +61,7 @@ def _row(found: log_pb2.NamedSession, state: str = "") -> Row:
         "owner": found.owner,
         "epoch": None if found.lost else found.epoch,
         "appended": found.appended,
-        "used_s_ago": round(max(0.0, time.time() - found.used_us / 1e6)) if found.used_us else None,
+        "used": moment_text(found.used_us) if found.used_us else None,
         "ttl_s": found.ttl_s or None,
         "session": found.session_id,
         "state": "forgotten" if found.forgotten else state,
@@ -84,6 +85,7 @@ def list_sessions(
     """List a log's named sessions, and whose they are.
 
     NAMES ending with `*` are the beginnings of names. `appended` counts the blocks of the epoch.
+    `used` is the log's append time then, so of the newest block in it.
     """
 
     async def work(client: LogClient) -> list[Row]:
