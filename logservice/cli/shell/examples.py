@@ -40,7 +40,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl hold renew": ("logctl hold renew 1 nightly-backup",),
     "logctl hold list": ("logctl hold list 1", "logctl hold list 1 -o json"),
     "logctl session list": (
-        "logctl session list orders",
+        "logctl session list 2",
         "logctl session list 2 'spark-stream/*' --unused-for 30d",
     ),
     "logctl session forget": (
