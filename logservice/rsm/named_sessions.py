@@ -33,7 +33,8 @@ a guess.
 
 INV-RSM-FORGOTTEN: what comes of the epoch of a forgotten row, or an earlier one, is
 SESSION_EXPIRED; a later epoch begins like a new name. The row stays until a new name needs its
-place; the one that was forgotten first goes first. Only then would work of its epoch begin anew.
+place; first goes what its own identity has forgotten first, so that nobody who opens and forgets
+names without end pushes out what others have. Only then would work of its epoch begin anew.
 
 The nonce of a session is a digest of its name: what keeps processes of one identity apart must be
 the same for all that may open the name.
@@ -254,7 +255,7 @@ class NamedSessions:
                 ttl_s=command.ttl_s,
                 used_us=now_us,
             )
-            self._let_one_go()
+            self._let_one_go(key[0])
             self._rows[session], self._ids[key] = row, session
         else:
             assert session is not None
@@ -306,11 +307,14 @@ class NamedSessions:
             return _too_many("named sessions of one identity", self._live[owner])
         return None
 
-    def _let_one_go(self) -> None:
-        """Make a place for a new row, of a table in which not all rows are live."""
+    def _let_one_go(self, owner: bytes) -> None:
+        """Make a place for a new row of `owner`, in a table in which not all rows are live."""
         if len(self._rows) >= NAMED_SESSIONS_MAX:
-            gone = [(row.forgotten, one) for one, row in self._rows.items() if row.forgotten]
-            _, session = min(gone)
+            _, _, session = min(
+                (row.owner != owner, row.forgotten, one)
+                for one, row in self._rows.items()
+                if row.forgotten
+            )
             self._drop(session, self._rows[session])
 
     def _one_less(self, owner: bytes) -> None:

@@ -125,8 +125,12 @@ class Pair:
             assert told(found) == (row.session, len(row.lsns), row.stamp_us)
         else:
             if row is None and len(self.rows) >= NAMED_MAX:
-                gone = min((one.forgotten, key) for key, one in self.rows.items() if one.forgotten)
-                del self.rows[gone[1]]
+                gone = min(
+                    (key[0] != who, one.forgotten, key)
+                    for key, one in self.rows.items()
+                    if one.forgotten
+                )
+                del self.rows[gone[2]]
             session = row.session if row is not None else self.log.index
             self.rows[who, name] = Row(session, epoch, CONTENTS[content], stamp)
             self.appended.pop((who, name, epoch), None)

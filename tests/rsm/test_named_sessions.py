@@ -268,6 +268,18 @@ def test_a_forgotten_name_makes_room_and_stays_as_long_as_there_is_some(
     decode_state(encode_state(log.rsm.state))
 
 
+def test_who_opens_and_forgets_without_end_pushes_out_nobody_elses(
+    log: ShardDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 6)
+    log.command(forgetting(1))
+    for number in range(20):
+        session = answer(log.command(opened(name=f"{number}", author=THEM)))[0]
+        assert log.command(forgetting(session, author=THEM)) == Applied()
+    assert refused(log.command(opened()))[0] == "SESSION_EXPIRED"
+    assert len(log.rsm.state.named) == 6
+
+
 def test_names_that_a_fork_has_lost_can_be_forgotten(
     log: ShardDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
