@@ -25,9 +25,11 @@ from typing import Final
 
 import pyarrow as pa
 from logservice_client import Gap, Records, Shard
+from logservice_client.arrow import SCHEMA as LOG_SCHEMA
 from logservice_client.arrow import joined_batch, record_batch, repeated
 from logservice_client.following import Answer
 from logservice_client.held_log import HeldLog
+from logservice_wire.errors import CorruptBlock
 
 from logservice_delta.table import SCHEMA, LogTable
 
@@ -40,6 +42,16 @@ ALONE_BYTES: Final = 64 * 1024
 """A block that opens to this size is a batch of its own, not copied; smaller ones are joined."""
 
 
+ITEM_BYTES: Final = 256
+"""Of a block that waits, beside its bytes: Python's objects. A block of one byte has 48."""
+
+TOGETHER_BYTES: Final = 16 * 1024 * 1024
+"""Small blocks are put together until they have so many bytes; Arrow's columns end at 2 GiB."""
+
+Unreadable = Callable[[int, CorruptBlock], None]
+"""Is told of a block that nobody can read: its records, and what is wrong, from which LSN on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """When rows are committed: with so many bytes of opened blocks, or so many seconds after the
@@ -48,13 +60,6 @@ class Pace:
 
     commit_bytes: int = 64 * 1024 * 1024
     commit_s: float = 10.0
-
-
-def opened_bytes(item: Records) -> int:
-    """About what its columns need in memory: a compressed block opens to up to 255 times as much as
-    came.
-    """
-    return max(len(item.block.data), item.block.plain_bytes)
 
 
 @dataclass(slots=True)
@@ -70,26 +75,50 @@ class Waiting:
         self.last_lsn = item.next_lsn - 1
         if isinstance(item, Records):
             self.items.append(item)
-            self.size += opened_bytes(item)
+            # What it is opened to counts: few bytes may be much memory (INV-BLOCK-BOMB).
+            self.size += ITEM_BYTES + item.block.memory_bytes
 
-    def rows(self, shard: int) -> pa.Table:
-        """All of it. Values of large blocks are not copied."""
-        found = pa.Table.from_batches(list(self._batches()))
+    def rows(self, shard: int, unreadable: Unreadable | None = None) -> pa.Table:
+        """All of it. Values of large blocks are not copied. Raises as `Records.columns`, but for
+        CorruptBlock when `unreadable` is told of it.
+        """
+        found = pa.Table.from_batches(list(self._batches(unreadable)), LOG_SCHEMA)
         shards = repeated(shard, len(found), pa.int64())
         return found.add_column(0, SCHEMA.field("shard"), shards)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, unreadable: Unreadable | None) -> Iterator[pa.RecordBatch]:
         together: list[Records] = []
+        size = 0
         for one in self.items:
-            if opened_bytes(one) >= ALONE_BYTES:
-                if together:
-                    yield joined_batch(together)
-                    together = []
-                yield record_batch(one)
+            weight = one.block.memory_bytes
+            if weight >= ALONE_BYTES or size >= TOGETHER_BYTES:
+                yield from _joined(together, unreadable)
+                together, size = [], 0
+            if weight >= ALONE_BYTES:
+                yield from _joined([one], unreadable)
             else:
                 together.append(one)
-        if together:
-            yield joined_batch(together)
+                size += weight
+        yield from _joined(together, unreadable)
+
+
+def _joined(items: list[Records], unreadable: Unreadable | None) -> list[pa.RecordBatch]:
+    """One batch, if all of them can be read; else one for each that can."""
+    if not items:
+        return []
+    try:
+        return [joined_batch(items)]
+    except CorruptBlock:
+        batches = []
+    for one in items:
+        try:
+            batches.append(record_batch(one))
+        except CorruptBlock as error:
+            told = one.located(error)
+            if unreadable is None:
+                raise told from error
+            unreadable(one.record_count, told)
+    return batches
 
 
 async def tail(
@@ -101,14 +130,17 @@ async def tail(
     stop: asyncio.Event | None = None,
     hold: HeldLog | None = None,
     committed: Callable[[int, int], None] = lambda rows, last_lsn: None,
+    unreadable: Unreadable | None = None,
 ) -> int:
     """Bring what `log` has behind `table.last_lsn` into the table: for ever, until the tail as it
     is now, or until `stop` is set, with everything committed that was taken. `hold` is one that
     stands, and is moved on. `committed` is told of each commit: its rows, and its last LSN.
+    `unreadable`: is told of blocks whose columns are not what their writer said, and they have no
+    rows; None: the tail ends with CorruptBlock, which names the LSN.
 
     Returns the rows that were put in. Raises what `Shard.follow` and `LogTable.append` raise.
     """
-    tailing = _Tail(log, table, pace or Pace(), hold, committed)
+    tailing = _Tail(log, table, pace or Pace(), hold, committed, unreadable)
     return await tailing.run(until_tail, stop or asyncio.Event())
 
 
@@ -120,12 +152,14 @@ class _Tail:
         pace: Pace,
         hold: HeldLog | None,
         committed: Callable[[int, int], None],
+        unreadable: Unreadable | None,
     ) -> None:
         self._log = log
         self._table = table
         self._pace = pace
         self._hold = hold
         self._committed = committed
+        self._unreadable = unreadable
         self._waiting = Waiting()
         self._rows = 0
         self._due_s = 0.0
@@ -171,7 +205,7 @@ class _Tail:
         waiting = self._waiting
         if not waiting.items:
             return
-        rows = waiting.rows(self._log.shard_id)
+        rows = waiting.rows(self._log.shard_id, self._unreadable)
         await asyncio.to_thread(self._table.append, rows, waiting.last_lsn, patience_s=PATIENCE_S)
         self._waiting = Waiting()
         self._rows += len(rows)
