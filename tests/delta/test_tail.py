@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -133,6 +134,59 @@ async def test_gaps_have_no_rows(tmp_path: Path) -> None:
     finally:
         await fake.stop()
     assert values(tmp_path / "t") == {1: b"a", 2: b"b", 8: b"c"}
+
+
+def at_ends(rows: pa.Table) -> int:
+    """Up to the last record that is an end."""
+    found = rows["value"].to_pylist()
+    return max((number for number, value in enumerate(found, 1) if value == b"end"), default=0)
+
+
+@pytest.mark.parametrize("commit_bytes", [1, 2000, 1 << 20])
+async def test_rows_that_belong_together_come_together(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path, commit_bytes: int
+) -> None:
+    """INV-TABLE-4, with blocks that are cut anywhere, and with runs that end anywhere."""
+    log = client.shard(client.hakeeper.create_shard())
+    chance = random.Random(commit_bytes)
+    expected: dict[int, bytes] = {}
+    pace = Pace(commit_bytes, 3600.0)
+    for part in range(6):
+        for _ in range(10):
+            records = [
+                b"end" if chance.random() < 0.05 else b"%d/%d" % (part, number)
+                for number in range(chance.randint(1, 30))
+            ]
+            expected |= dict(enumerate(records, log.append(records)))
+        rows, commits = await tail_of(
+            cluster, log.shard_id, tmp_path / "t", until_tail=True, pace=pace, ends=at_ends
+        )
+        assert rows == sum(count for count, _ in commits)
+        assert all(expected[last] == b"end" for _, last in commits)
+        whole = max(lsn for lsn, value in expected.items() if value == b"end")
+        found = {lsn: value for lsn, value in expected.items() if lsn <= whole}
+        assert values(tmp_path / "t") == found
+        assert lsns(tmp_path / "t", log.shard_id) == sorted(found)
+
+
+async def test_what_has_no_end_is_looked_at_when_it_has_doubled(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    for _ in range(300):
+        log.append([b"x" * 100])
+    looked: list[int] = []
+
+    def never(rows: pa.Table) -> int:
+        looked.append(len(rows))
+        return 0
+
+    rows, commits = await tail_of(
+        cluster, log.shard_id, tmp_path / "t", until_tail=True, pace=Pace(1, 3600.0), ends=never
+    )
+    assert (rows, commits) == (0, [])
+    assert looked[-1] == 300
+    assert all(2 * a <= b for a, b in itertools.pairwise(looked[:-1]))
 
 
 def test_keys_headers_and_times_have_columns(
