@@ -233,7 +233,8 @@ class _Tail:
             return
         rows, last_lsn = waiting.rows(self._log.shard_id, self._unreadable), waiting.last_lsn
         count = len(rows) if self._ends is None else self._ends(rows)
-        if count:
+        # Without `ends` also where no block had rows: the table goes on behind them.
+        if count or self._ends is None:
             if count < len(rows):
                 last_lsn = rows["lsn"][count - 1].as_py()
             await self._append(rows.slice(0, count), last_lsn)
