@@ -23,7 +23,7 @@ _DRIVES = "HAKEEPER_DRIVES_PER_PASS_MAX"
 _IN_TURN = "HAKEEPER_DRIVES_IN_TURN_MIN"
 _FEW_IN_TURN = 1
 """So few that what nobody hears of waits as long as it may."""
-_NAMES = "NAMED_SESSIONS_PER_OWNER_MAX"
+_NAMES = "NAMED_SESSIONS_MAX"
 _HOLD_STANDS = "READER_HOLD_STANDS_S_MAX"
 _HOLD_BYTES = "READER_HOLD_BYTES_MAX"
 
@@ -47,7 +47,8 @@ def _wanted(config: SimConfig) -> dict[_Bound, float]:
     if config.drives_per_pass:
         wanted[bounds, _DRIVES], wanted[bounds, _IN_TURN] = config.drives_per_pass, _FEW_IN_TURN
     if config.names_max:
-        wanted[named_sessions, _NAMES] = config.names_max
+        # One identity may have half of what is free for all.
+        wanted[named_sessions, _NAMES] = 2 * config.names_max
     if config.reader_hold_stands_s:
         wanted[bounds, _HOLD_STANDS] = config.reader_hold_stands_s
     if config.reader_hold_bytes:

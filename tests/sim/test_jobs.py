@@ -397,15 +397,15 @@ def test_the_neighbour_takes_over_no_writer_that_a_fork_may_have_taken(forks: bo
 
 
 def test_a_world_with_room_for_few_names_gives_the_bound_back() -> None:
-    """NAMED_SESSIONS_PER_OWNER_MAX."""
-    most = named_sessions.NAMED_SESSIONS_PER_OWNER_MAX
+    """NAMED_SESSIONS_MAX."""
+    most = named_sessions.NAMED_SESSIONS_MAX
 
     def change(config: SimConfig) -> None:
         config.forks, config.names_max = False, 3
 
     _, counts = world(7, change)
     assert counts["client job names passed"] > 0
-    assert named_sessions.NAMED_SESSIONS_PER_OWNER_MAX == most > 3
+    assert named_sessions.NAMED_SESSIONS_MAX == most > 6
 
 
 def test_jobs_are_in_worlds_of_version_2_without_a_rogue() -> None:
