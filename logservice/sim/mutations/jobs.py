@@ -8,6 +8,7 @@ from typing import Any
 from logservice import versions
 from logservice.bounds import SESSION_EPOCH_BITS
 from logservice.outcome import Applied, Rejected
+from logservice.owner import owner_digest
 from logservice.rsm import named_sessions
 from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
@@ -39,23 +40,13 @@ def _opening(change: Any) -> None:
 
     def mutate(original: Any) -> Any:
         def open_name(
-            self: NamedSessions,
-            index: Any,
-            owner: bytes,
-            name: str,
-            epoch: int,
-            content: bytes,
-            stamp_us: int,
-            ttl_s: int,
-            now_us: int,
-            closed: Any,
+            self: NamedSessions, index: Any, command: Any, now_us: int, closed: Any
         ) -> Any:
-            session = self._ids.get((owner, named_sessions.nonce_of(name)))
+            owner = owner_digest(command.author.identity)
+            session = self._ids.get((owner, named_sessions.nonce_of(command.name)))
             if session is not None and not self._rows[session].lost:
-                change(self._rows[session], epoch, content, stamp_us)
-            return original(
-                self, index, owner, name, epoch, content, stamp_us, ttl_s, now_us, closed
-            )
+                change(self._rows[session], command.epoch, command.content, command.stamp_us)
+            return original(self, index, command, now_us, closed)
 
         return open_name
 
@@ -154,7 +145,8 @@ def _named_session_gives_way_to_another() -> None:
     def make_room(self: NamedSessions, owner: bytes, now_us: int) -> None:
         if len(self._rows) > 1:
             session, row = min(self._rows.items(), key=lambda item: item[1].last_used)
-            del self._rows[session], self._ids[row.owner, row.nonce]
+            self._drop(session, row)
+            self._one_less(row.owner)
 
     wrap(NamedSessions, "_make_room", lambda _: make_room)
 
@@ -193,6 +185,7 @@ def _named_session_begins_anew_behind_a_fork() -> None:
     def lose_all(self: NamedSessions) -> None:
         self._rows.clear()
         self._ids.clear()
+        self._live.clear()
 
     wrap(NamedSessions, "lose_all", lambda _: lose_all)
 
@@ -210,14 +203,9 @@ def _name_is_one_for_all_identities() -> None:
     """Whoever has opened it first has it; others are told of it, and change it."""
 
     def mutate(original: Any) -> Any:
-        def open_name(self: NamedSessions, index: Any, owner: bytes, name: str, *more: Any) -> Any:
-            nonce = named_sessions.nonce_of(name)
-            known = next((one for one, there in self._ids if there == nonce), owner)
-            return original(self, index, known, name, *more)
+        return lambda _identity: original("")
 
-        return open_name
-
-    wrap(NamedSessions, "open", mutate)
+    wrap(named_sessions, "owner_digest", mutate)
 
 
 @mutation_in(_with_jobs)
