@@ -24,7 +24,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-java test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance demo-stream chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance demo-stream chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -55,6 +55,9 @@ test-java: .venv ## the client of examples/java, built and run against a cluster
 	@tools/need_program.sh javac default-jdk-headless || echo "no javac: the tests will say so"
 	@tools/need_program.sh mvn maven || echo "no mvn: the tests will say so"
 	LOGSERVICE_REQUIRE_JAVA=1 $(BIN)/python -m pytest -n 0 tests/examples/test_other_languages.py
+
+test-spark-4.2: .venv ## the tests for Spark on the oldest one that streams, with Delta; as root Debian's Maven is installed when missing
+	tools/spark_4_2.sh $(BIN)/python -m pytest -n 0 $(or $(TESTS),tests/spark)
 
 test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an environment of its own
 	LOGSERVICE_REQUIRE_S3=1 $(BIN)/python -m pytest -n 0 tests/archive/test_bucket.py

@@ -1,12 +1,14 @@
-"""The replay job: an LSN range of a shard to Parquet, in parallel.
+"""The replay job: an LSN range of a shard to Parquet or into a Delta table, in parallel.
 
     spark-submit pyspark_logservice/replay.py --endpoints HOST:PORT --shard 1 --from 1001 --out DIR
+    spark-submit ... --shard 1 --out TABLE --format delta --job nightly
     python -m pyspark_logservice.replay ...
 
 ``--from`` is where recovery starts: the checkpoint LSN of the database. The range includes it and
-excludes ``--to``. The job prints one line of JSON with what was read, once that is safely written.
-Endpoints and TLS files may stand in the environment instead, as for `logctl`
-(`LOGSERVICE_ENDPOINTS`, `LOGSERVICE_TLS_*`).
+excludes ``--to``. Into a Delta table the job brings what the table does not have yet, each LSN once
+(`replay_table`), so it can be run again, also after it was killed. The job prints one line of JSON
+with what was read, once that is safely written. Endpoints and TLS files may stand in the
+environment instead, as for `logctl` (`LOGSERVICE_ENDPOINTS`, `LOGSERVICE_TLS_*`).
 """
 
 from __future__ import annotations
@@ -19,13 +21,22 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, LineageChanged
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from pyspark_logservice.checks import OptionError
-from pyspark_logservice.logs import tls_of
-from pyspark_logservice.options import MORE_COLUMNS, parse_options
+from pyspark_logservice.checks import EARLIEST, LATEST, OptionError
+from pyspark_logservice.logs import Logs, tls_of
+from pyspark_logservice.options import MORE_COLUMNS, ReadOptions, parse_options
+from pyspark_logservice.replay_table import (
+    FORMAT,
+    ReplayedLog,
+    ReplayTable,
+    TableError,
+    check_job,
+)
+
+FAILED: Final = 1
 
 
 def read_log(
@@ -56,32 +67,78 @@ def replay(spark: SparkSession, options: argparse.Namespace) -> dict[str, object
     """Run the job and return what it prints."""
     began_s = time.monotonic()
     counted = Observation("replay")
-    records = read_log(
+    if options.format == FORMAT:
+        written = _into_table(spark, options, counted)
+    else:
+        written = True
+        mode = "overwrite" if options.overwrite else "errorifexists"
+        rows = _rows(spark, options, options.start, options.end)
+        _counted(rows, counted).write.mode(mode).parquet(options.out)
+    found = counted.get if written else {"records": 0, "first_lsn": None, "last_lsn": None}
+    return {
+        "shard": options.shard,
+        "records": found["records"],
+        "first_lsn": found["first_lsn"],
+        "last_lsn": found["last_lsn"],
+        "value_bytes": found.get("value_bytes") or 0,
+        "seconds": round(time.monotonic() - began_s, 3),
+        "out": options.out,
+    }
+
+
+def _into_table(spark: SparkSession, options: argparse.Namespace, counted: Observation) -> bool:
+    """Whether there was anything that the table did not have. Raises TableError, LineageChanged."""
+    read = read_options(options)
+    with Logs(read) as logs:
+        found = logs.standings([options.shard])[options.shard]
+        table = ReplayTable(spark, options.out, _described(logs, read, options))
+        start, end = read.starting.of(options.shard), read.ending.of(options.shard)
+        first = table.first_lsn(found.first_lsn if start == EARLIEST else start)
+        end = found.next_lsn if end == LATEST else end
+        if first >= end:
+            return False
+        rows = _rows(spark, options, str(first), str(end))
+        # The frame has its plan from here on, and the plan its lineage, which tasks hold stores to.
+        # So if the log is of the same lineage behind it, the rows are of that one (INV-REPLAYED-2).
+        rows.rdd.getNumPartitions()
+        now = logs.standings([options.shard])[options.shard].lineage
+        if now != found.lineage:
+            raise TableError("the log was continued by force meanwhile; run the job again")
+        table.append(_counted(rows, counted), end - 1)
+    return True
+
+
+def _described(logs: Logs, read: ReadOptions, options: argparse.Namespace) -> ReplayedLog:
+    wait_s = read.rpc_timeout_s
+    cluster = logs.client.hakeeper.cluster_state(timeout=wait_s)
+    log = logs.client.shard(options.shard)
+    status = log.status(timeout=wait_s)
+    assert log.lineage is not None
+    return ReplayedLog(
+        cluster.cluster_id, options.shard, log.lineage, status.lineage_parent, options.job
+    )
+
+
+def _rows(spark: SparkSession, options: argparse.Namespace, start: str, end: str) -> DataFrame:
+    return read_log(
         spark,
         options.endpoints,
         options.shard,
-        start=options.start,
-        end=options.end,
+        start=start,
+        end=end,
         partitions=options.partitions,
         more=source_options(options),
-    ).observe(
+    )
+
+
+def _counted(rows: DataFrame, counted: Observation) -> DataFrame:
+    return rows.observe(
         counted,
         F.count("lsn").alias("records"),
         F.min("lsn").alias("first_lsn"),
         F.max("lsn").alias("last_lsn"),
         F.sum(F.octet_length("value")).alias("value_bytes"),
     )
-    records.write.mode("overwrite" if options.overwrite else "errorifexists").parquet(options.out)
-    found = counted.get
-    return {
-        "shard": options.shard,
-        "records": found["records"],
-        "first_lsn": found["first_lsn"],
-        "last_lsn": found["last_lsn"],
-        "value_bytes": found["value_bytes"] or 0,
-        "seconds": round(time.monotonic() - began_s, 3),
-        "out": options.out,
-    }
 
 
 _MORE: Final = {
@@ -101,9 +158,9 @@ def source_options(options: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def check_arguments(options: argparse.Namespace) -> None:
-    """Raise OptionError for what the source would refuse, before a JVM is started for it."""
-    read = parse_options(
+def read_options(options: argparse.Namespace) -> ReadOptions:
+    """What the source will be asked for. Raises OptionError for what it would refuse."""
+    return parse_options(
         {
             **source_options(options),
             "logservice.endpoints": options.endpoints,
@@ -112,7 +169,6 @@ def check_arguments(options: argparse.Namespace) -> None:
             "endingLsn": options.end,
         }
     )
-    tls_of(read)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -132,7 +188,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="COLUMNS",
         help=f"columns that only wide blocks have, too: {','.join(MORE_COLUMNS)}",
     )
-    parser.add_argument("--out", required=True, help="where the Parquet files go")
+    parser.add_argument("--out", required=True, help="where the Parquet files go, or the table is")
+    parser.add_argument("--format", choices=("parquet", FORMAT), default="parquet")
+    parser.add_argument(
+        "--job", help="the name under which a Delta table keeps how far it is (replay)"
+    )
     parser.add_argument("--partitions", type=int, default=0, help="at least so many tasks")
     parser.add_argument("--overwrite", action="store_true")
     parser.add_argument("--zone", help="zone of the stores to read from first")
@@ -143,8 +203,15 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.partitions < 0:
         parser.error("--partitions: a number from 0")
+    if options.format == FORMAT and options.overwrite:
+        parser.error("--overwrite: a Delta table is appended to")
+    if options.format != FORMAT and options.job is not None:
+        parser.error("--job is for --format delta")
+    options.job = "replay" if options.job is None else options.job
     try:
-        check_arguments(options)
+        check_job(options.job)
+        # Before a JVM is started for it.
+        tls_of(read_options(options))
     except (OptionError, InvalidArgument) as error:
         parser.error(str(error))
     return options
@@ -156,6 +223,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = SparkSession.builder.appName(f"replay of shard {options.shard}").getOrCreate()
     try:
         print(json.dumps(replay(spark, options)), flush=True)
+    except (TableError, LineageChanged) as error:
+        print(f"logservice-replay: {error}", file=sys.stderr, flush=True)
+        return FAILED
     finally:
         spark.stop()
     return 0

@@ -74,9 +74,11 @@ class FakeLog:
         self.gaps = False
         self.closed = False
         self.lineage = log_pb2.Lineage(id=bytes(16))
+        self.parent = b""
 
     def fork(self, lineage: bytes, keep: int) -> None:
         """Continue it by force from its first `keep` LSNs."""
+        self.parent = self.lineage.id
         self.lineage = log_pb2.Lineage(number=self.lineage.number + 1, id=lineage, fork_lsn=keep)
         self.runs = [run for run in self.runs if run.first_lsn + run.record_count <= keep + 1]
         self.next_lsn = keep + 1

@@ -467,6 +467,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             next_timestamp=log.next_timestamp,
             sessions=len(log.sessions),
             store_id=self.name,
+            lineage_parent=log.parent,
         )
 
     @typed

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def with_delta() -> dict[str, str]:
+    """What makes a Spark one with Delta, where its jars are there (`make test-spark-4.2`)."""
+    jars = os.environ.get("LOGSERVICE_DELTA_JARS", "")
+    if not jars:
+        return {}
+    return {
+        "spark.jars": ",".join(str(jar) for jar in sorted(Path(jars).glob("*.jar"))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -32,8 +45,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(root / "client"), str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
+    builder = SparkSession.builder
+    for name, value in with_delta().items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2]")
+        builder.master("local[2]")
         .appName("logservice tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

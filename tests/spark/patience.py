@@ -3,11 +3,13 @@ seconds to start, which no setting changes. Such a failure says nothing about th
 read nothing yet; it is started again, as whoever runs queries does.
 
 A process starts with a third of the work from the pyspark that is installed here. Spark puts
-its own copy in front, an archive without compiled files, which every process compiles anew.
+its own copy in front, an archive without compiled files, which every process compiles anew. It is
+the pyspark that the tests use, so that they can be run with another one than the environment's.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +22,13 @@ _LATE: Final = "failed to connect back"
 def quick_python(directory: Path) -> str:
     """A command for PYSPARK_PYTHON that starts this interpreter without Spark's archive."""
     root = Path(__file__).parents[2]
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    paths = [root / "client", root, Path(found.origin).parents[1]]
     command = directory / "python"
     command.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{root}/client:{root}" exec "{sys.executable}" "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH="{":".join(map(str, paths))}" exec "{sys.executable}" "$@"\n'
     )
     command.chmod(0o755)
     return str(command)

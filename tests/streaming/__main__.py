@@ -28,13 +28,20 @@ def main() -> int:
     """Run the story; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2, help="kills of each kind")
+    parser.add_argument("--minutes", type=float, default=0.0, help="and more until these are over")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-stream-"))
     keep_bytecode(directory)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    story = Story(directory, arguments.rounds, arguments.seed, console.print)
+    story = Story(
+        directory,
+        arguments.seed,
+        console.print,
+        rounds=arguments.rounds,
+        minutes=arguments.minutes,
+    )
 
     def run() -> None:
         check(shutil.which("java") or "JAVA_HOME" in os.environ, "Spark needs a Java runtime")
@@ -50,6 +57,7 @@ def table_of(seen: Seen) -> Table:
     for fault in FAULTS:
         longest = max(seen.recovered_s.get(fault, [0.0]))
         table.add_row(fault, f"killed {seen.kills[fault]} times; at most {longest:.1f} s")
+    table.add_row("under kills for", f"{seen.minutes:.1f} minutes")
     table.add_row("processes killed", str(seen.processes))
     table.add_row("micro-batches", f"{seen.batches}, {seen.again} of them begun again")
     table.add_row("the query ended", f"{seen.ended} times by itself, and went on")

@@ -1,7 +1,8 @@
 """Driver: the program of the queries, with all its processes, and how each of them is killed.
 
-It is a Python program, the JVM that it starts, and what that starts: the daemon that forks workers
-for tasks, and for each query the process that asks where the logs stand. Each has a variable in its
+It is a Python program, the JVM that it starts, and what that starts: executors, which are JVMs, and
+of each of them the daemon that forks workers for tasks; and for each query the process that asks
+where the logs stand. Each has a variable in its
 environment with this driver's token. So they are found, whoever their parent is by now, and nothing
 is killed that was not started here.
 """
@@ -21,6 +22,7 @@ from tests.spark.patience import quick_python
 
 ROOT: Final = Path(__file__).parents[2]
 
+EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 WORKERS: Final = "pyspark.daemon"
 ASKING: Final = "python_streaming_source_runner"
 
@@ -73,9 +75,10 @@ class Driver:
             self._process = None
         return len(killed)
 
-    def kill_some(self, kind: str) -> int:
-        """SIGKILL for those of a kind, WORKERS or ASKING; how many there were."""
-        return sum(_kill(pid) for pid, command in self._running().items() if kind in command)
+    def kill_some(self, kind: str, most: int | None = None) -> int:
+        """SIGKILL for those of a kind, `most` of them; how many there were."""
+        found = [pid for pid, command in self._running().items() if kind in command]
+        return sum(map(_kill, found[:most]))
 
     def _running(self) -> dict[int, str]:
         """Its processes and their command lines."""

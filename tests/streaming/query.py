@@ -35,6 +35,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 RECORDS_PER_TRIGGER: Final = 1500
+EXECUTORS: Final = 2
+EXECUTOR_MIB: Final = 512
 HOLD: Final = "story"
 WRITING_HOLD: Final = "story-writing"
 POLL_S: Final = 0.2
@@ -77,9 +79,13 @@ def note(ledger: Path, line: dict[str, Any]) -> None:
 
 
 def session() -> SparkSession:
-    """A local Spark that tries a task again whose Python worker died."""
+    """A Spark with executors in processes of their own, which it starts again when they end, and
+    which tries a task again that ended with its worker or its executor.
+    """
     return (
-        SparkSession.builder.master("local[2,4]")
+        SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,{EXECUTOR_MIB}]")
+        .config("spark.executor.memory", f"{EXECUTOR_MIB}m")
+        .config("spark.deploy.maxExecutorRetries", "-1")
         .appName("a query under kills")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -7,6 +7,7 @@ SIGKILL:
 
     the store that leads a log     and started again
     the workers of tasks           in the middle of a micro-batch
+    an executor                    in the middle of a micro-batch, with its workers
     the process that asks          where the logs stand: the query ends, and goes on
     the driver                     in the middle of a micro-batch, all its processes; the next one
                                    goes on from the checkpoint
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import random
 import time
@@ -39,7 +41,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import kill_stores
 from tests.programs import StoryFailed, check
 from tests.stories import Teller
-from tests.streaming.driver import ASKING, WORKERS, Driver
+from tests.streaming.driver import ASKING, EXECUTOR, WORKERS, Driver
 from tests.streaming.load import Load
 from tests.streaming.tabling import Tabling
 
@@ -60,11 +62,13 @@ DOWN_S: Final = (0.0, 0.5, 2.0)
 HOLDS: Final = {"reader:story", "reader:story-writing"}
 STORE: Final = "the store that leads"
 WORKERS_OF_TASKS: Final = "the workers of tasks"
+AN_EXECUTOR: Final = "an executor"
 DRIVER: Final = "the driver"
 TABLE: Final = "the program of the table"
 FAULTS: Final = {
     STORE: "",
     WORKERS_OF_TASKS: WORKERS,
+    AN_EXECUTOR: EXECUTOR,
     "the process that asks": ASKING,
     DRIVER: "",
     TABLE: "",
@@ -87,6 +91,7 @@ class Seen:
     """
 
     kills: Counter[str] = field(default_factory=Counter)
+    minutes: float = 0.0
     processes: int = 0
     cut: int = 0
     batches: int = 0
@@ -103,10 +108,20 @@ class Seen:
 class Story:
     """One run; `run` raises StoryFailed. `end` ends what it started."""
 
-    def __init__(self, directory: Path, rounds: int, seed: int, say: Callable[[str], None]) -> None:
-        """`rounds`: in each everything is killed once, in an order of its own."""
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        say: Callable[[str], None],
+        *,
+        rounds: int,
+        minutes: float = 0.0,
+    ) -> None:
+        """`rounds`: in each everything is killed once, in an order of its own. There are this many,
+        and more until `minutes` are over.
+        """
         self.seen = Seen()
-        self._rounds = rounds
+        self._rounds, self._minutes = rounds, minutes
         self._chance = random.Random(f"{seed}/kills")
         self._teller = Teller(say)
         self._cluster = LocalCluster.create(directory / "cluster", stores=3, settings=SETTINGS)
@@ -130,12 +145,17 @@ class Story:
             self._driver.begin()
             self._table.begin()
             self._further("the queries begin", 0, 0)
-            for number in range(self._rounds):
+            began_s = time.monotonic()
+            for number in itertools.count(1):
+                minutes = (time.monotonic() - began_s) / 60
+                if number > self._rounds and minutes >= self._minutes:
+                    break
                 faults = list(FAULTS)
                 self._chance.shuffle(faults)
                 for fault in faults:
                     time.sleep(self._chance.uniform(*BETWEEN_S))
-                    self._disturb(client, f"{number + 1} of {self._rounds}: {fault}", fault)
+                    self._disturb(client, f"{number}, minute {minutes:.0f}: {fault}", fault)
+            self.seen.minutes = (time.monotonic() - began_s) / 60
             self._load.end()
             self._finish()
             self._compare(client)
@@ -155,7 +175,7 @@ class Story:
     # --- killing ---------------------------------------------------------------------------------
 
     def _disturb(self, client: SyncLogClient, what: str, fault: str) -> None:
-        if fault in (WORKERS_OF_TASKS, DRIVER):
+        if fault in (WORKERS_OF_TASKS, AN_EXECUTOR, DRIVER):
             self._wait("a micro-batch", self._within)
         done, ended = len(self._done()), len(self._ended())
         began_s = time.monotonic()
@@ -171,7 +191,8 @@ class Story:
             self._driver.begin()
         else:
             # Between two starts of a query there are none.
-            killed = self._wait(what, lambda: self._driver.kill_some(FAULTS[fault]))
+            most = 1 if fault == AN_EXECUTOR else None
+            killed = self._wait(what, lambda: self._driver.kill_some(FAULTS[fault], most))
         self.seen.kills[fault] += 1
         self.seen.processes += killed
         if fault != TABLE:
