@@ -24,7 +24,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres life recovery endurance demo-stream chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -64,7 +64,7 @@ test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an env
 
 test-postgres: .venv ## the example of PostgreSQL against a real server (Debian's, installed when missing)
 	tools/need_program.sh "$(POSTGRES)" postgresql
-	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py
+	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py tests/examples/test_postgres_tls.py
 
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
@@ -172,6 +172,10 @@ demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 demo-postgres: .venv ## commits of PostgreSQL wait for the log; its machine is lost, restored, replaced: POSTGRES_FLAGS=--short
 	tools/need_program.sh "$(POSTGRES)" postgresql
 	$(BIN)/python -m examples.postgres_wal $(POSTGRES_FLAGS)
+
+demo-changes: .venv ## tables that follow PostgreSQL, each change once, while all is killed: CHANGES_FLAGS=--short
+	tools/need_program.sh "$(POSTGRES)" postgresql
+	$(BIN)/python -m examples.postgres_changes $(CHANGES_FLAGS)
 
 life: .venv ## a cluster lives: zones, the loss of one, drain, restarts, rebalance, replica counts, deletion
 	$(BIN)/python -m tests.life $(LIFE_FLAGS)

@@ -6,6 +6,6 @@ follows logs into a table. `command.py` is the program ``logservice-table``. Nee
 """
 
 from logservice_delta.table import LogName, LogTable, TableConflict
-from logservice_delta.tail import Pace, tail
+from logservice_delta.tail import Ends, Pace, tail
 
-__all__ = ["LogName", "LogTable", "Pace", "TableConflict", "tail"]
+__all__ = ["Ends", "LogName", "LogTable", "Pace", "TableConflict", "tail"]

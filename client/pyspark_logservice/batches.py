@@ -170,9 +170,9 @@ class BatchMaker:
         return Bare(first_lsn, count, run.term, run.timestamp_us)
 
     def _weight(self, item: Records | Bare) -> int:
-        """About how many bytes there are of it once it is opened."""
+        """About how many bytes there are of it, once it is opened."""
         if isinstance(item, Records):
-            return max(len(item.block.data), item.block.plain_bytes)
+            return item.block.memory_bytes
         return _NUMBER_BYTES * len(self.schema) * item.record_count
 
     def _flush(self, items: list[Records | Bare]) -> Iterator[pa.RecordBatch]:

@@ -182,16 +182,16 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shard", required=True, type=int)
     parser.add_argument("--from", dest="start", default="earliest", metavar="LSN")
     parser.add_argument("--to", dest="end", default="latest", metavar="LSN", help="exclusive")
+    parser.add_argument("--out", required=True, help="where the Parquet files go, or the table is")
+    parser.add_argument("--format", choices=("parquet", FORMAT), default="parquet")
+    parser.add_argument(
+        "--job", help="the name under which a Delta table keeps how far it is (replay)"
+    )
     parser.add_argument(
         "--with",
         dest="with_columns",
         metavar="COLUMNS",
         help=f"columns that only wide blocks have, too: {','.join(MORE_COLUMNS)}",
-    )
-    parser.add_argument("--out", required=True, help="where the Parquet files go, or the table is")
-    parser.add_argument("--format", choices=("parquet", FORMAT), default="parquet")
-    parser.add_argument(
-        "--job", help="the name under which a Delta table keeps how far it is (replay)"
     )
     parser.add_argument("--partitions", type=int, default=0, help="at least so many tasks")
     parser.add_argument("--overwrite", action="store_true")

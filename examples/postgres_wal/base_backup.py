@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from examples.postgres_wal.wal_position import position_of, segment_of_name
+from examples.postgres.wal_position import position_of, segment_of_name
 
 _START: Final = re.compile(r"^START WAL LOCATION: (\S+) \(file ([0-9A-F]{24})\)$", re.MULTILINE)
 _TIMELINE: Final = re.compile(r"^START TIMELINE: (\d+)$", re.MULTILINE)

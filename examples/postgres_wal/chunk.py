@@ -29,7 +29,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from examples.postgres_wal.wal_position import (
+from examples.postgres.wal_position import (
     SEGMENT_LOG2_MAX,
     SEGMENT_LOG2_MIN,
     position_text,

@@ -18,23 +18,18 @@ log (`ownership`), or the server's WAL does not continue the log (`timelines`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
-from logservice_client import Fenced, LogServiceError, Outcome, Shard, WrongExpectedLsn
+from logservice_client import Shard
 
+from examples.postgres.ownership import Ownership
+from examples.postgres.replication import Connection, System
+from examples.postgres.sessions import Sessions
+from examples.postgres.wal_position import position_text
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.chunk import HISTORY, WAL, Chunk
-from examples.postgres_wal.ownership import LogTaken, Ownership
-from examples.postgres_wal.protocol import TRANSIENT, ConnectionLost, ServerError
-from examples.postgres_wal.replication import Connection, System
-from examples.postgres_wal.stream import APPEND_TIMEOUT_S, ShippingLost, Stream
+from examples.postgres_wal.stream import APPEND_TIMEOUT_S, Stream
 from examples.postgres_wal.timelines import Next, where_to_go_on
-from examples.postgres_wal.wal_position import position_text
-
-PAUSE_S: Final = 0.3
-"""Between two sessions."""
 
 
 class Shipper:
@@ -55,32 +50,11 @@ class Shipper:
         self._slot = slot
         self._connect = connect
         self._say = say
-        self._said = ""
+        self._sessions = Sessions(say)
 
     async def run(self) -> None:
         """Ship for ever. Raises LogTaken, ShippingRefused, and what no waiting makes better."""
-        while True:
-            try:
-                await self._session()
-            except (ConnectionLost, ShippingLost) as error:
-                self._once(str(error))
-            except ServerError as error:
-                if error.code not in TRANSIENT:
-                    raise
-                self._once(str(error))
-            except Fenced as error:
-                raise LogTaken(f"{error.holder!r} has the log now: {error}") from error
-            except LogServiceError as error:
-                if not _may_get_better(error):
-                    raise
-                self._once(str(error))
-            await asyncio.sleep(PAUSE_S)
-
-    def _once(self, reason: str) -> None:
-        """Say why a session ended, but not every third of a second."""
-        if reason != self._said:
-            self._say(f"interrupted: {reason}")
-        self._said = reason
+        await self._sessions.run(self._session)
 
     async def _session(self) -> None:
         connection = await self._connect()
@@ -99,8 +73,7 @@ class Shipper:
                     await self._log.append(chunk.encode(), timeout=APPEND_TIMEOUT_S)
                 await connection.start_stream(self._slot, following.timeline, following.start)
                 where = f"timeline {following.timeline} from {position_text(following.start)}"
-                self._say(f"streaming {where}")
-                self._said = ""
+                self._sessions.goes_on(f"streaming {where}")
                 status = await self._log.status(timeout=APPEND_TIMEOUT_S)
                 next_lsn = status.position.applied_lsn + 1
                 await Stream(self._log, connection, chunk, next_lsn).run()
@@ -125,11 +98,3 @@ class Shipper:
             data, kind = b"", WAL
         log2, identifier = system.segment_log2, system.identifier
         return following, Chunk(kind, log2, following.timeline, identifier, following.start, data)
-
-
-def _may_get_better(error: LogServiceError) -> bool:
-    return (
-        error.retryable
-        or error.outcome is Outcome.UNKNOWN
-        or isinstance(error, WrongExpectedLsn)  # an append before it was not applied
-    )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from examples.postgres_wal.postgres import STANDBY, Postgres
+from examples.postgres.server import STANDBY, Postgres
 
 
 class ShipperProcess:

@@ -23,11 +23,11 @@ from typing import Final, TypeVar
 
 from logservice_client import LogClient, Shard
 
+from examples.postgres.server import Postgres, give_to_postgres
+from examples.postgres.wal_position import position_text
 from examples.postgres_wal import wal_log
-from examples.postgres_wal.postgres import Postgres, give_to_postgres
 from examples.postgres_wal.shipper_process import ShipperProcess
 from examples.postgres_wal.tool import TAKEN, restore_command
-from examples.postgres_wal.wal_position import position_text
 from examples.postgres_wal.workload import (
     BENCH_CLIENTS,
     SCHEMA,

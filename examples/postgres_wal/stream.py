@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from examples.postgres.protocol import KeepAlive, WalData
+from examples.postgres.replication import TimelineEnded
+from examples.postgres.sessions import ShippingLost
+from examples.postgres.wal_position import position_text
 from examples.postgres_wal.chunk import WAL, Chunk
-from examples.postgres_wal.protocol import KeepAlive, WalData
-from examples.postgres_wal.replication import TimelineEnded
-from examples.postgres_wal.wal_position import position_text
 
 APPEND_BYTES_MAX: Final = 1024 * 1024
 """WAL of one append; one message may always go. While appends are under way, what comes meanwhile
@@ -39,10 +40,6 @@ APPEND_TIMEOUT_S: Final = 60.0
 REPORT_INTERVAL_S: Final = 5.0
 """How often a position is reported that did not move: PostgreSQL ends a connection that is silent
 for 60 s."""
-
-
-class ShippingLost(Exception):
-    """This stream is over; another one may do better."""
 
 
 class Source(Protocol):

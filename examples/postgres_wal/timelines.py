@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from examples.postgres.replication import System
+from examples.postgres.wal_position import position_of, position_text, segment_start
 from examples.postgres_wal.chunk import Chunk
-from examples.postgres_wal.replication import System
-from examples.postgres_wal.wal_position import position_of, position_text, segment_start
 
 
 class ShippingRefused(Exception):

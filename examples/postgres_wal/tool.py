@@ -24,17 +24,19 @@ from typing import Final
 
 from logservice_client import LogClient, LogServiceError, Shard
 
+from examples.postgres.arguments import add_address
+from examples.postgres.arguments import address as address_of
+from examples.postgres.ownership import LogTaken, take_over
+from examples.postgres.protocol import PostgresError
+from examples.postgres.replication import Connection
+from examples.postgres.wal_position import position_text
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.base_backup import start_of_backup
 from examples.postgres_wal.chunk import ChunkError
-from examples.postgres_wal.ownership import LogTaken, take_over
-from examples.postgres_wal.protocol import PostgresError
-from examples.postgres_wal.replication import Address, Connection
 from examples.postgres_wal.shipper import Shipper
 from examples.postgres_wal.timelines import ShippingRefused
 from examples.postgres_wal.truncation import truncate_below
 from examples.postgres_wal.wal_log import WalMissing
-from examples.postgres_wal.wal_position import position_text
 
 FAILED: Final = 1
 TAKEN: Final = 3
@@ -111,7 +113,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _ship(log: Shard, arguments: argparse.Namespace) -> None:
-    address = Address(arguments.host, arguments.port, arguments.user)
+    address = address_of(arguments)
     parameters = {"replication": "true", "application_name": arguments.application_name}
 
     def say(text: str) -> None:
@@ -141,9 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         program.add_argument("--shard", type=int, default=1)
     for program in (ship, over, truncate):
         program.add_argument("--name", required=True, help="of the server that has the log")
-    ship.add_argument("--host", required=True, help="or the directory of its unix socket")
-    ship.add_argument("--port", type=int, default=5432)
-    ship.add_argument("--user", default="postgres")
+    add_address(ship)
     ship.add_argument("--slot", default="logservice")
     ship.add_argument("--application-name", default="logservice")
     restore.add_argument("file", help="%%f")

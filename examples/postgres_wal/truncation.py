@@ -10,9 +10,9 @@ from typing import Final
 
 from logservice_client import Shard, StaleTruncate
 
+from examples.postgres.ownership import Ownership
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.base_backup import BackupStart
-from examples.postgres_wal.ownership import Ownership
 from examples.postgres_wal.wal_log import WalMissing
 
 TIMEOUT_S: Final = 60.0

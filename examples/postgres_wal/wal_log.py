@@ -16,12 +16,12 @@ from typing import Final, Protocol
 from logservice_client import Follow, Gap, ReadResult, Records
 from logservice_wire.v1 import log_pb2
 
-from examples.postgres_wal.chunk import HISTORY, WAL, Chunk, ChunkError, Order, decode
-from examples.postgres_wal.wal_position import (
+from examples.postgres.wal_position import (
     history_of_name,
     position_text,
     segment_of_name,
 )
+from examples.postgres_wal.chunk import HISTORY, WAL, Chunk, ChunkError, Order, decode
 
 PATIENCE_S: Final = 60.0
 """How long a reader waits for a replica that serves."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from examples.postgres_wal.postgres import Postgres, as_postgres, give_to_postgres
-from examples.postgres_wal.protocol import PostgresError
-from examples.postgres_wal.replication import Connection
+from examples.postgres.protocol import PostgresError
+from examples.postgres.replication import Connection
+from examples.postgres.server import Postgres, as_postgres, give_to_postgres
 
 BENCH_CLIENTS: Final = 2
 BENCH_TRANSACTIONS: Final = 20

@@ -123,6 +123,18 @@ class FakeLog:
             raise SequenceReused(lsn=min((lsn for lsn, _, _ in found.window.values()), default=0))
         return session, found
 
+    def listed(self) -> list[log_pb2.NamedSession]:
+        return [
+            log_pb2.NamedSession(
+                session_id=one, name=name, owner="me", epoch=self.sessions[one].last >> 32
+            )
+            for name, one in sorted(self.named.items(), key=lambda item: item[1])
+        ]
+
+    def forget(self, session: int) -> None:
+        self.named = {name: one for name, one in self.named.items() if one != session}
+        self.sessions.pop(session, None)
+
     def append(
         self,
         block: bytes,

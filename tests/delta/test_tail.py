@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -25,15 +26,16 @@ from logservice_client import LogClient, Records, SyncLogClient
 from logservice_client.testing import Cluster, local_cluster
 from logservice_delta import LogName, LogTable, Pace, TableConflict, tail
 from logservice_delta.command import parse_arguments
-from logservice_delta.tail import Waiting
-from logservice_wire.block import Block
+from logservice_delta.tail import ITEM_BYTES, Waiting
+from logservice_wire.block import Block, encode_block
 from logservice_wire.column_block import Binary, Parts, block_of_parts, encode_columns
-from logservice_wire.errors import Truncated
+from logservice_wire.errors import CorruptBlock, Truncated
 from logservice_wire.v1 import log_pb2
 
 from tests.client.fake_server import FakeCluster
 from tests.delta.rows import lsns, values
 from tests.waiting import eventually
+from tests.wire.test_wide_block import LIES
 
 pytestmark = pytest.mark.processes
 
@@ -134,6 +136,59 @@ async def test_gaps_have_no_rows(tmp_path: Path) -> None:
     assert values(tmp_path / "t") == {1: b"a", 2: b"b", 8: b"c"}
 
 
+def at_ends(rows: pa.Table) -> int:
+    """Up to the last record that is an end."""
+    found = rows["value"].to_pylist()
+    return max((number for number, value in enumerate(found, 1) if value == b"end"), default=0)
+
+
+@pytest.mark.parametrize("commit_bytes", [1, 2000, 1 << 20])
+async def test_rows_that_belong_together_come_together(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path, commit_bytes: int
+) -> None:
+    """INV-TABLE-4, with blocks that are cut anywhere, and with runs that end anywhere."""
+    log = client.shard(client.hakeeper.create_shard())
+    chance = random.Random(commit_bytes)
+    expected: dict[int, bytes] = {}
+    pace = Pace(commit_bytes, 3600.0)
+    for part in range(6):
+        for _ in range(10):
+            records = [
+                b"end" if chance.random() < 0.05 else b"%d/%d" % (part, number)
+                for number in range(chance.randint(1, 30))
+            ]
+            expected |= dict(enumerate(records, log.append(records)))
+        rows, commits = await tail_of(
+            cluster, log.shard_id, tmp_path / "t", until_tail=True, pace=pace, ends=at_ends
+        )
+        assert rows == sum(count for count, _ in commits)
+        assert all(expected[last] == b"end" for _, last in commits)
+        whole = max(lsn for lsn, value in expected.items() if value == b"end")
+        found = {lsn: value for lsn, value in expected.items() if lsn <= whole}
+        assert values(tmp_path / "t") == found
+        assert lsns(tmp_path / "t", log.shard_id) == sorted(found)
+
+
+async def test_what_has_no_end_is_looked_at_when_it_has_doubled(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    for _ in range(300):
+        log.append([b"x" * 100])
+    looked: list[int] = []
+
+    def never(rows: pa.Table) -> int:
+        looked.append(len(rows))
+        return 0
+
+    rows, commits = await tail_of(
+        cluster, log.shard_id, tmp_path / "t", until_tail=True, pace=Pace(1, 3600.0), ends=never
+    )
+    assert (rows, commits) == (0, [])
+    assert looked[-1] == 300
+    assert all(2 * a <= b for a, b in itertools.pairwise(looked[:-1]))
+
+
 def test_keys_headers_and_times_have_columns(
     cluster: Cluster, client: SyncLogClient, tmp_path: Path
 ) -> None:
@@ -199,6 +254,99 @@ def test_it_waits_for_opened_bytes() -> None:
 
 
 ONE = Binary(struct.pack("<ii", 0, 1), b"v")
+
+
+async def test_a_few_bytes_that_are_much_memory_are_committed_by_what_they_are_opened_to(
+    tmp_path: Path,
+) -> None:
+    """A writer may let 64 MiB of a log be 16 GiB of columns; nobody has them all at once."""
+    bomb = encode_columns([bytes(1 << 20)], 7, codec="zstd")
+    small = encode_columns([bytes(40_000)], 7, codec="lz4")
+    assert len(bomb) < 8000
+    assert len(small) < 600
+    fake = await FakeCluster.start(1)
+    try:
+        async with LogClient(fake.endpoints) as client:
+            log = client.shard(1)
+            await log.status()
+            for _ in range(6):
+                await log.append_block(bomb)
+            for _ in range(40):
+                await log.append_block(small)
+            assert log.lineage is not None
+            table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+            commits: list[tuple[int, int]] = []
+            pace = Pace(commit_bytes=2 << 20, commit_s=3600.0)
+            await tail(
+                log,
+                table,
+                until_tail=True,
+                pace=pace,
+                committed=lambda *commit: commits.append(commit),
+            )
+    finally:
+        await fake.stop()
+    assert commits == [(2, 2), (2, 4), (2, 6), (40, 46)]
+
+
+def test_blocks_of_a_byte_count_as_what_they_are_in_memory() -> None:
+    waiting = Waiting()
+    block = Block.parse(encode_block([b"x"], 7))
+    for lsn in range(1, 101):
+        waiting.take(Records(lsn, 1, 1, block, 0))
+    assert waiting.size == 100 * (len(block.data) + ITEM_BYTES)
+    assert len(waiting.rows(1)) == 100
+
+
+async def test_blocks_that_nobody_can_read(tmp_path: Path) -> None:
+    """Who may append can append one, and no store looks. It ends the tail, or is left out."""
+    lies = [LIES[name]() for name in ("negative", "a name that is not UTF-8")]
+    fake = await FakeCluster.start(1)
+    try:
+        async with LogClient(fake.endpoints) as client:
+            log = client.shard(1)
+            assert await log.append(b"a") == 1
+            for number, lie in enumerate(lies):
+                assert await log.append_block(lie) == 2 + 2 * number
+            assert await log.append(b"b") == 6
+            assert log.lineage is not None
+            for _ in range(2):
+                table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+                with pytest.raises(CorruptBlock) as caught:
+                    await tail(log, table, until_tail=True)
+                assert caught.value.number("first_lsn") == 2
+            told: list[tuple[int, int]] = []
+
+            def unreadable(records: int, error: CorruptBlock) -> None:
+                told.append((error.number("first_lsn"), records))
+
+            assert await tail(log, table, until_tail=True, unreadable=unreadable) == 2
+            assert told == [(2, 2), (4, 2)]
+            # Where nothing else came the table goes on, too.
+            assert await log.append_block(lies[0]) == 7
+            table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+            assert await tail(log, table, until_tail=True, unreadable=unreadable) == 0
+            table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+            assert table.last_lsn == 8
+    finally:
+        await fake.stop()
+    assert values(tmp_path / "t") == {1: b"a", 6: b"b"}
+
+
+def test_the_command_says_what_nobody_can_read(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    log.append(b"a")
+    log.append_block(LIES["offsets that descend"]())
+    log.append(b"b")
+    done = run(cluster, tmp_path / "t", "--log", log.shard_id)
+    assert done.returncode == 1
+    assert "CORRUPT_BLOCK" in done.stderr
+    assert "lsn=2" in done.stderr
+    lines = said(run(cluster, tmp_path / "t", "--log", log.shard_id, "--leave-out-unreadable"))
+    assert [(one["left_out"], one["lsn"]) for one in lines if "left_out" in one] == [(2, 2)]
+    assert values(tmp_path / "t") == {1: b"a", 4: b"b"}
 
 
 async def test_it_commits_by_bytes_and_by_time(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A log in memory, for the programs that ship PostgreSQL's WAL: what they ask of `Shard`.
+"""A log in memory, for the programs that ship from PostgreSQL: what they ask of `Shard`.
 
 One handle per client, as in the service: each has its own writer epoch. Gaps can be put in, and
 appends held back.
@@ -109,6 +109,18 @@ class MemoryLog:
         if self.hold is not None:
             await self.hold.wait()
         return lsn
+
+    async def append_columns(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        expected_lsn: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        assert keys is not None
+        assert len(keys) == len(values)
+        return await self.append(list(values), expected_lsn=expected_lsn, timeout=timeout)
 
     async def acquire_writer(
         self,

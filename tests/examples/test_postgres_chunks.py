@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from examples.postgres.replication import System
+from examples.postgres.wal_position import (
+    history_of_name,
+    position_of,
+    position_text,
+    segment_name,
+    segment_of_name,
+)
 from examples.postgres_wal.base_backup import start_of_backup
 from examples.postgres_wal.chunk import HEADER_BYTES, HISTORY, WAL, Chunk, ChunkError, Order, decode
-from examples.postgres_wal.replication import System
 from examples.postgres_wal.timelines import (
     Ancestor,
     Next,
@@ -20,13 +27,6 @@ from examples.postgres_wal.timelines import (
     where_to_go_on,
 )
 from examples.postgres_wal.tool import restore_command
-from examples.postgres_wal.wal_position import (
-    history_of_name,
-    position_of,
-    position_text,
-    segment_name,
-    segment_of_name,
-)
 
 MIB = 1 << 20
 PIECE = Chunk(WAL, 20, 1, 77, 5 * MIB, b"wal")

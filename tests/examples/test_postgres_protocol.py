@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from examples.postgres_wal import protocol
-from examples.postgres_wal.protocol import (
+from examples.postgres import protocol
+from examples.postgres.address import Address
+from examples.postgres.protocol import (
     BODY_BYTES_MAX,
-    AuthenticationRefused,
     ConnectionLost,
     KeepAlive,
     PostgresError,
@@ -23,7 +23,7 @@ from examples.postgres_wal.protocol import (
     ServerError,
     WalData,
 )
-from examples.postgres_wal.replication import Address, Connection, TimelineEnded
+from examples.postgres.replication import Connection, TimelineEnded
 
 READY = protocol.message(b"Z", b"I")
 AUTHENTICATED = protocol.message(b"R", struct.pack(">I", 0)) + READY
@@ -124,14 +124,6 @@ def test_a_length_out_of_bounds(length: int) -> None:
 @pytest.mark.parametrize("length", [4, BODY_BYTES_MAX + 4])
 def test_the_edges_of_a_length(length: int) -> None:
     assert protocol.body_length(b"d" + struct.pack(">I", length)) == length - 4
-
-
-@pytest.mark.parametrize(
-    ("code", "words"), [(3, "clear text"), (5, "MD5"), (10, "SCRAM"), (99, "method 99")]
-)
-def test_a_server_that_asks_for_a_password_is_told_in_words(code: int, words: str) -> None:
-    with pytest.raises(AuthenticationRefused, match=words):
-        protocol.check_authentication(struct.pack(">I", code) + b"rest")
 
 
 def test_what_an_error_says() -> None:

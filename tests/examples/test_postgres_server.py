@@ -19,11 +19,11 @@ from typing import TypeVar
 import pytest
 from logservice_client import LogClient, Shard, SyncLogClient
 
+from examples.postgres.server import Postgres, PostgresFailed, as_postgres
+from examples.postgres.wal_position import position_of, segment_name, segment_start
 from examples.postgres_wal import wal_log
-from examples.postgres_wal.postgres import Postgres, PostgresFailed, as_postgres
 from examples.postgres_wal.shipper_process import ShipperProcess
 from examples.postgres_wal.tool import FAILED, NO_SUCH_FILE, REFUSED, restore_command
-from examples.postgres_wal.wal_position import position_of, segment_name, segment_start
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import kill_stores
 from tests.waiting import wait_until

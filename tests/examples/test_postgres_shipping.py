@@ -19,24 +19,24 @@ from logservice_client import (
 )
 from logservice_client.caller import AFTER_UNKNOWN
 
+from examples.postgres.ownership import LogTaken, Ownership, take_over
+from examples.postgres.protocol import ConnectionLost, KeepAlive, ServerError, WalData
+from examples.postgres.replication import System, TimelineEnded
+from examples.postgres.sessions import ShippingLost
+from examples.postgres.wal_position import position_text, segment_name
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.base_backup import BackupStart
 from examples.postgres_wal.chunk import HISTORY, WAL, Chunk, ChunkError, decode
-from examples.postgres_wal.ownership import LogTaken, Ownership, take_over
-from examples.postgres_wal.protocol import ConnectionLost, KeepAlive, ServerError, WalData
-from examples.postgres_wal.replication import System, TimelineEnded
 from examples.postgres_wal.shipper import Shipper
 from examples.postgres_wal.stream import (
     APPEND_BYTES_MAX,
     APPENDS_INFLIGHT_MAX,
     WAL_WAITING_BYTES_MAX,
-    ShippingLost,
     Stream,
 )
 from examples.postgres_wal.timelines import ShippingRefused
 from examples.postgres_wal.truncation import truncate_below
 from examples.postgres_wal.wal_log import WalMissing
-from examples.postgres_wal.wal_position import position_text, segment_name
 from tests.examples.memory_log import Content, MemoryLog
 
 MIB = 1 << 20
@@ -160,7 +160,7 @@ async def shipped(server: Server, log: MemoryLog, name: str = "db-1") -> list[st
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.postgres_wal.shipper.PAUSE_S", 0.0)
+    monkeypatch.setattr("examples.postgres.sessions.PAUSE_S", 0.0)
 
 
 # --- a stream -------------------------------------------------------------------------------------

@@ -73,6 +73,19 @@ def test_a_large_block_goes_alone_and_uncopied() -> None:
     assert data.address - offsets.address == -(-4 * (ALONE_BYTES // 100 + 1) // 8) * 8
 
 
+def test_blocks_are_put_together_by_what_they_are_opened_to() -> None:
+    """A few bytes of a block may be much memory, and so a batch of many of them."""
+    log = FakeLog(1)
+    for _ in range(30):
+        log.append(encode_columns([bytes(100_000)], 0, codec="zstd"))
+    for _ in range(3):
+        log.append(encode_columns([bytes(ALONE_BYTES)], 0, codec="lz4"))
+    answer = log.read(1, 1 << 20)
+    assert answer.ByteSize() < 40_000
+    batches = list(BatchMaker(1, 1, 34, include_gaps=False).batches(1, answer))
+    assert [batch.num_rows for batch in batches] == [11, 11, 8, 1, 1, 1]
+
+
 def test_gaps() -> None:
     log = log_of(2)
     log.gaps = True

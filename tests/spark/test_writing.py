@@ -16,6 +16,7 @@ from logservice_client.sync import SyncNamedSession
 from logservice_wire.block import Block
 from logservice_wire.codecs import codec_of
 from logservice_wire.errors import PermissionDenied, SequenceReused, ShardNotFound
+from logservice_wire.v1 import log_pb2
 from pyspark_logservice.writing import blocks as blocks_module
 from pyspark_logservice.writing.blocks import Blocks
 from pyspark_logservice.writing.identity import Work
@@ -339,6 +340,18 @@ def test_a_session_that_is_gone_is_no_new_start(cluster: FakeCluster) -> None:
         with pytest.raises(LostWriteError, match="was continued by force"):
             attempt(cluster, ROWS, work(epoch=epoch))
     assert records(cluster) == [b"a"]
+
+
+def test_a_log_that_says_to_have_more_than_there_is_is_not_believed(cluster: FakeCluster) -> None:
+    """A task that believed it would be done, with nothing of it in the log."""
+
+    def more(answer: log_pb2.OpenSessionResponse) -> None:
+        answer.appended = 99
+
+    cluster.lie = more
+    with pytest.raises(LostWriteError, match="has 99 blocks of it, of 3"):
+        attempt(cluster, ROWS)
+    assert records(cluster) == []
 
 
 def test_a_log_that_is_not_there_keeps_the_whole_task_out(cluster: FakeCluster) -> None:

@@ -149,6 +149,11 @@ def append_all(
     }
     for log in blocks.logs():
         session = sessions[log]
+        if session.appended > blocks.count(log):
+            raise LostWriteError(
+                f"{work}: log {log} says that it has {session.appended} blocks of it, of "
+                f"{blocks.count(log)}: the store that answered lies, or is broken"
+            )
         while session.appended < blocks.count(log):
             block = blocks.block(log, session.appended, session.stamp_us)
             _told(

@@ -1,8 +1,8 @@
 """A PostgreSQL server of this machine, for the story and the tests: made, started, killed,
 restored.
 
-It listens on a unix socket in its own directory, and nowhere else. PostgreSQL refuses to run as
-root; then everything of it runs as the user ``postgres``, whom Debian's package makes.
+It listens on a unix socket in its own directory, and nowhere else by itself. PostgreSQL refuses to
+run as root; then everything of it runs as the user ``postgres``, whom Debian's package makes.
 
 A killed server cannot tidy up. What it leaves outside of its directory, a few bytes of System V
 shared memory, is removed here.
@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from examples.postgres_wal.protocol import PostgresError
-from examples.postgres_wal.replication import Address, Answer, Connection
+from examples.postgres.address import Address
+from examples.postgres.protocol import PostgresError
+from examples.postgres.replication import Answer, Connection
 
 USER: Final = "postgres"
 PORT: Final = 5432
-"""It names the socket's file, and no port of the network."""
+"""It names the socket's file, and no port of the network, unless a server listens there, too."""
 
 _DAC_READ_SEARCH: Final = 1 << 2  # capabilities(7)
 
@@ -95,7 +96,7 @@ def give_to_postgres(directory: Path) -> None:
 class Postgres:
     """One server in one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int = PORT) -> None:
         found = programs()
         if found is None:
             raise PostgresFailed("PostgreSQL is not installed (Debian's package: postgresql)")
@@ -103,7 +104,8 @@ class Postgres:
         self.directory = directory
         self.data = directory / "data"
         self.log = directory / "server.log"
-        self.address = Address(str(directory), PORT, USER)
+        self.port = port
+        self.address = Address(str(directory), port, USER)
         self._process: subprocess.Popen[bytes] | None = None
 
     # --- a life -----------------------------------------------------------------------------------
@@ -148,6 +150,8 @@ class Postgres:
             self.data,
             "-k",
             self.directory,
+            "-p",
+            str(self.port),
         ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -225,7 +229,7 @@ class Postgres:
     @property
     def place(self) -> list[str]:
         """Where its clients find it, as their arguments."""
-        return ["-h", str(self.directory), "-p", str(PORT), "-U", USER]
+        return ["-h", str(self.directory), "-p", str(self.port), "-U", USER]
 
     def run(self, program: str, *words: str | Path, limit_s: float = 300.0) -> str:
         """Run one of PostgreSQL's programs; what it printed. Raises PostgresFailed."""

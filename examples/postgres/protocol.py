@@ -37,13 +37,18 @@ TRANSIENT: Final = frozenset(
 )
 """SQLSTATEs after which the same request may succeed later."""
 
+AUTHENTICATED: Final = 0
+SASL: Final = 10
+SASL_CONTINUE: Final = 11
+SASL_FINAL: Final = 12
+"""The requests for authentication that we answer."""
+
 _AUTHENTICATIONS: Final = {
     2: "Kerberos V5",
     3: "a password in clear text",
     5: "an MD5 password",
     7: "GSSAPI",
     9: "SSPI",
-    10: "SASL (SCRAM-SHA-256)",
 }
 
 
@@ -60,7 +65,9 @@ class ProtocolError(PostgresError):
 
 
 class AuthenticationRefused(PostgresError):
-    """The server wants to know who we are in a way that this example does not speak."""
+    """The two sides do not come to know each other: the server asks in a way that is not spoken
+    here, or it does not show that it knows the password, or TLS does not begin.
+    """
 
 
 class ServerError(PostgresError):
@@ -125,13 +132,28 @@ def status_update(flushed: int, now_s: float) -> bytes:
     return message(b"d", b"r" + struct.pack(">QQQqB", flushed, flushed, 0, now_us, 0))
 
 
+def sasl_begin(mechanism: str, first: bytes) -> bytes:
+    """The first answer to a request for SASL."""
+    return message(b"p", _text(mechanism) + struct.pack(">I", len(first)) + first)
+
+
+def sasl_answer(data: bytes) -> bytes:
+    """A further one."""
+    return message(b"p", data)
+
+
 COPY_DONE: Final = message(b"c")
 TERMINATE: Final = message(b"X")
 
 
 def quoted(name: str) -> str:
-    """A name of a slot, as a command has it."""
+    """A name, as a command or SQL has it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text, as a command or SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _text(text: str) -> bytes:
@@ -144,24 +166,36 @@ def _text(text: str) -> bytes:
 # --- what we hear ---------------------------------------------------------------------------------
 
 
-def body_length(header: bytes) -> int:
+def body_length(header: bytes, bytes_max: int = BODY_BYTES_MAX) -> int:
     """The bytes of the body that follow a header of five bytes. Raises ProtocolError."""
     (length,) = struct.unpack_from(">I", header, 1)
-    if not 4 <= length <= BODY_BYTES_MAX + 4:
+    if not 4 <= length <= bytes_max + 4:
         raise ProtocolError(f"a message {header[:1]!r} of {length} bytes")
     return int(length) - 4
 
 
-def check_authentication(body: bytes) -> None:
-    """Raises AuthenticationRefused, unless the server asks for nothing (`trust`, `peer`)."""
+def authentication(body: bytes) -> tuple[int, bytes]:
+    """Which request of authentication this is, and what belongs to it. Raises ProtocolError, and
+    AuthenticationRefused for a method that is not spoken here: a password in clear text or as MD5
+    is never given away.
+    """
     if len(body) < 4:
         raise ProtocolError("a request for authentication ends early")
     (code,) = struct.unpack_from(">I", body)
-    if code != 0:
+    if code not in (AUTHENTICATED, SASL, SASL_CONTINUE, SASL_FINAL):
         asked = _AUTHENTICATIONS.get(code, f"method {code}")
         raise AuthenticationRefused(
-            f"the server asks for {asked}; this example speaks `trust` and `peer` (pg_hba.conf)"
+            f"the server asks for {asked}; spoken here are SCRAM-SHA-256, and `trust`, `peer` and"
+            " `cert` without a password (pg_hba.conf)"
         )
+    return int(code), body[4:]
+
+
+def mechanisms(body: bytes) -> list[str]:
+    """The names in a request for SASL. Raises ProtocolError."""
+    if not body.endswith(b"\0\0"):
+        raise ProtocolError("a request for SASL ends early")
+    return [name.decode("ascii", "replace") for name in body[:-2].split(b"\0")]
 
 
 def server_error(body: bytes) -> ServerError:

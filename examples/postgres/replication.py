@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: for commands, for SQL, and for the stream of WAL.
+"""A connection to PostgreSQL: for commands, for SQL, and for the stream of WAL or of changes.
 
 One task uses it at a time, but for `report`, which any task may call. Whatever ends the connection
 is ConnectionLost; a connection that raised anything but ServerError is of no use any more.
@@ -10,11 +10,16 @@ import asyncio
 import contextlib
 import re
 import time
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from examples.postgres_wal import protocol
-from examples.postgres_wal.protocol import (
+from examples.postgres import protocol, tls
+from examples.postgres.address import Address
+from examples.postgres.login import Login
+from examples.postgres.protocol import (
+    BODY_BYTES_MAX,
+    AuthenticationRefused,
     ConnectionLost,
     KeepAlive,
     Message,
@@ -22,7 +27,8 @@ from examples.postgres_wal.protocol import (
     ServerError,
     WalData,
 )
-from examples.postgres_wal.wal_position import (
+from examples.postgres.tls import Mode, TlsRefused
+from examples.postgres.wal_position import (
     SEGMENT_LOG2_MAX,
     SEGMENT_LOG2_MIN,
     position_of,
@@ -34,17 +40,6 @@ CONNECT_TIMEOUT_S: Final = 30.0
 
 _SIZE: Final = re.compile(r"(\d+)(B|kB|MB|GB)")
 _UNITS: Final = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is and as whom we come. `host`: the directory of its unix socket when it
-    begins with a slash.
-    """
-
-    host: str
-    port: int
-    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +68,41 @@ class TimelineEnded:
 class Connection:
     """Get it from `connect`."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._body_bytes_max = body_bytes_max
 
     @classmethod
-    async def connect(cls, address: Address, parameters: dict[str, str]) -> Connection:
+    async def connect(
+        cls,
+        address: Address,
+        parameters: dict[str, str],
+        *,
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> Connection:
         """Connect, and wait until the server takes commands.
 
         `parameters`: those of the startup message beside the user, e.g. ``replication`` or
-        ``database``. Raises ConnectionLost, AuthenticationRefused, ServerError.
+        ``database``. `body_bytes_max`: of a message of the server. Raises ConnectionLost,
+        AuthenticationRefused, ServerError.
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                if address.host.startswith("/"):
-                    path = f"{address.host}/.s.PGSQL.{address.port}"
-                    streams = await asyncio.open_unix_connection(path)
-                else:
-                    streams = await asyncio.open_connection(address.host, address.port)
-                made = cls(*streams)
+                made = cls(*await _opened(address), body_bytes_max)
                 try:
-                    await made._start({"user": address.user, **parameters})
+                    await made._start(address, {"user": address.user, **parameters})
                 except BaseException:
-                    made.close()
+                    made._writer.transport.abort()  # TLS would wait for the other side's farewell
                     raise
                 return made
+        except TlsRefused as error:
+            raise AuthenticationRefused(str(error)) from error
         except (OSError, TimeoutError) as error:
             raise ConnectionLost(f"PostgreSQL at {address.host}:{address.port}: {error}") from error
 
@@ -115,6 +120,22 @@ class Connection:
         """
         await self._send(protocol.query(text))
         return await self._answer()
+
+    async def rows(self, text: str) -> AsyncGenerator[list[bytes | None]]:
+        """The rows of SQL one by one, as the server sends them: as many as there are. Take all of
+        them. Raises ServerError.
+        """
+        await self._send(protocol.query(text))
+        error: ServerError | None = None
+        while (found := await self._receive()).kind != b"Z":
+            if found.kind == b"D":
+                yield protocol.row(found.body)
+            elif found.kind == b"E":
+                error = protocol.server_error(found.body)
+            elif found.kind not in b"TCSIN":
+                raise ProtocolError(f"an answer has a message of type {found.kind!r}")
+        if error is not None:
+            raise error
 
     async def identify(self) -> System:
         """Who the server is, and where it stands. Raises ConnectionLost while it recovers: its
@@ -155,15 +176,26 @@ class Connection:
     # --- the stream -------------------------------------------------------------------------------
 
     async def start_stream(self, slot: str, timeline: int, position: int) -> None:
-        """Begin to stream. Raises ServerError when the server does not have the WAL any more, or
-        never had.
+        """Begin to stream WAL. Raises ServerError when the server does not have the WAL any more,
+        or never had.
         """
-        await self._send(
-            protocol.query(
-                f"START_REPLICATION SLOT {protocol.quoted(slot)} PHYSICAL"
-                f" {position_text(position)} TIMELINE {timeline}"
-            )
+        await self._start_copy(
+            f"START_REPLICATION SLOT {protocol.quoted(slot)} PHYSICAL"
+            f" {position_text(position)} TIMELINE {timeline}"
         )
+
+    async def start_changes(self, slot: str, position: int, publication: str) -> None:
+        """Begin to stream the changes of transactions that end behind `position`, as `pgoutput`
+        writes them. Raises ServerError.
+        """
+        names = protocol.literal(protocol.quoted(publication))
+        await self._start_copy(
+            f"START_REPLICATION SLOT {protocol.quoted(slot)} LOGICAL {position_text(position)}"
+            f" (proto_version '1', publication_names {names})"
+        )
+
+    async def _start_copy(self, command: str) -> None:
+        await self._send(protocol.query(command))
         while True:
             found = await self._receive()
             if found.kind == b"W":
@@ -199,15 +231,18 @@ class Connection:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    async def _start(self, parameters: dict[str, str]) -> None:
+    async def _start(self, address: Address, parameters: dict[str, str]) -> None:
         await self._send(protocol.startup(parameters))
+        connection = self._writer.get_extra_info("ssl_object")
+        login = Login(address, connection and connection.getpeercert(binary_form=True))
         while True:
             found = await self._receive()
             if found.kind == b"R":
-                protocol.check_authentication(found.body)
+                await self._send(login.answer(found.body))
             elif found.kind == b"E":
                 raise protocol.server_error(found.body)
             elif found.kind == b"Z":
+                login.check()
                 return
             elif found.kind not in b"SKN":
                 raise ProtocolError(f"the server answers a startup with {found.kind!r}")
@@ -240,7 +275,9 @@ class Connection:
     async def _receive(self) -> Message:
         try:
             header = await self._reader.readexactly(5)
-            body = await self._reader.readexactly(protocol.body_length(header))
+            body = await self._reader.readexactly(
+                protocol.body_length(header, self._body_bytes_max)
+            )
         except (OSError, EOFError) as error:
             raise ConnectionLost(f"the connection to PostgreSQL has ended: {error}") from error
         return Message(header[:1], body)
@@ -251,6 +288,16 @@ class Connection:
             await self._writer.drain()
         except OSError as error:
             raise ConnectionLost(f"the connection to PostgreSQL has ended: {error}") from error
+
+
+async def _opened(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Raises TlsRefused, OSError."""
+    if address.local:
+        return await asyncio.open_unix_connection(f"{address.host}/.s.PGSQL.{address.port}")
+    if address.mode is Mode.DISABLE:
+        return await asyncio.open_connection(address.host, address.port)
+    checking = tls.context(address.mode, address.ca)
+    return await tls.connected(address.host, address.port, checking)
 
 
 def _ascii(value: bytes | None) -> str:
