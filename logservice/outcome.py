@@ -43,3 +43,8 @@ class Rejected:
 
 
 Outcome = Applied | Rejected
+
+
+def belongs_to(owner: str) -> Rejected:
+    """Refused: it belongs to another identity, and the command does not say `override`."""
+    return Rejected(Reason.PERMISSION_DENIED, {"role": "admin", "owner": owner})

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import time
 from array import array
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from logservice_wire.bounds import BLOCK_HEADERS_MAX
 from logservice_wire.column_block import Binary, Parts, block_of_parts
-from logservice_wire.errors import CorruptBlock, InvalidArgument
+from logservice_wire.errors import CorruptBlock, InvalidArgument, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from logservice_wire.columns import BinaryColumn, Columns, Headers, Keys
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _HEADERS: Final = pa.map_(pa.string(), pa.binary())
+PAIRS: Final = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+)
+"""Headers as a list of pairs, in Spark's words for them: what a map is, which nobody takes for one
+that has each name once."""
+
 _OFFSET_BYTES: Final = 4
 _ACCEPTED: Final = ("value", "key", "headers", "timestamp")
 
@@ -72,18 +79,42 @@ def headers(columns: Columns) -> pa.MapArray:
     found: Headers | None = columns.header_column
     if found is None:
         return pa.nulls(len(columns), _HEADERS)
-    names, contents = _binary(found.names, pa.string()), _binary(found.contents, pa.binary())
     pairs = pa.StructArray.from_arrays(
-        [names, contents], fields=[_HEADERS.key_field, _HEADERS.item_field]
+        _names_and_contents(found), fields=[_HEADERS.key_field, _HEADERS.item_field]
     )
-    made = pa.Array.from_buffers(
-        _HEADERS, len(columns), [None, pa.py_buffer(found.column)], children=[pairs], null_count=0
+    offsets = pa.py_buffer(found.column)
+    return pa.Array.from_buffers(
+        _HEADERS, len(columns), [None, offsets], children=[pairs], null_count=0
     )
+
+
+def header_pairs(columns: Columns) -> pa.ListArray:
+    """The headers as PAIRS, all of them in their order, pointing into the block; null for a record
+    that has none. Raises as `headers`.
+    """
+    found: Headers | None = columns.header_column
+    if found is None:
+        return pa.nulls(len(columns), PAIRS)
+    pairs = pa.StructArray.from_arrays(
+        _names_and_contents(found), fields=list(PAIRS.value_field.type)
+    )
+    offsets, count = pa.py_buffer(found.column), len(columns)
+    ends = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], null_count=0)
+    some = pc.not_equal(ends.slice(1), ends.slice(0, count))
+    return pa.Array.from_buffers(PAIRS, count, [_from_first_bit(some), offsets], children=[pairs])
+
+
+def located(made_of: Callable[[Columns], pa.Array], item: Records, columns: Columns) -> pa.Array:
+    """A column of `item`, which was opened to `columns`. Its CorruptBlock says which LSNs it is."""
     try:
-        names.validate(full=True)
-    except pa.ArrowException as error:
-        raise CorruptBlock(detail=f"the name of a header: {error}") from error
-    return made
+        return made_of(columns)
+    except CorruptBlock as error:
+        raise item.located(error) from error
+
+
+def own_times(columns: Columns) -> pa.TimestampArray:
+    """The times that the records have of their own; nulls where the block has none."""
+    return pa.nulls(len(columns), _TIME) if columns.time_column is None else times(columns)
 
 
 def times(columns: Columns) -> pa.TimestampArray:
@@ -96,38 +127,44 @@ def times(columns: Columns) -> pa.TimestampArray:
 
 
 def block_of(data: pa.Array | pa.RecordBatch, codec: str | None = None) -> bytes:
-    """The block of a column of values (binary or string), or of a batch of the columns value and,
-    if wished, key, headers (a map of strings to binaries) and timestamp. They are appended together
-    or not at all, with consecutive LSNs; see `Shard.append_arrow`. The columns are copied once.
-    `codec`: None, "zstd" or "lz4".
+    """The block of a column of values (binary or string), or of a batch as `parts_of` takes it. The
+    records are appended together or not at all, with consecutive LSNs; see `Shard.append_arrow`.
+    The columns are copied once. `codec`: None, "zstd" or "lz4".
+
+    Raises as `parts_of`; TooLarge when they are more than a block may hold; CodecMissing.
+    """
+    parts = parts_of(data) if isinstance(data, pa.RecordBatch) else _values_only(data)
+    return block_of_parts(parts, time.time_ns() // 1000, codec)
+
+
+def parts_of(data: pa.RecordBatch) -> Parts:
+    """The columns value (binary or string) and, if wished, key, timestamp and headers, which are a
+    map of strings to binaries or PAIRS.
 
     Raises InvalidArgument for other columns or types, for nulls but in keys and headers, and for no
-    values; TooLarge when they are more than a block may hold; CodecMissing.
+    values; TooLarge for more headers than a block may have.
     """
-    if not isinstance(data, pa.RecordBatch):
-        return block_of_parts(_values_only(data), time.time_ns() // 1000, codec)
     found = dict(zip(data.schema.names, data.columns, strict=True))
     others = [name for name in data.schema.names if name not in _ACCEPTED]
     if others or "value" not in found or len(found) != data.num_columns:
         raise InvalidArgument(f"columns are {', '.join(_ACCEPTED)}, each once", field="column")
     parts = _values_only(found["value"])
     key, stamp, named = (found.get(name) for name in ("key", "timestamp", "headers"))
-    made = Parts(
+    return Parts(
         parts.count,
         parts.values,
-        None if key is None else (_validity(key), _column("key", _filled(key, b""), pa.binary())),
+        None if key is None else (validity(key), _column("key", _filled(key, b""), pa.binary())),
         None if stamp is None else _times(stamp),
         None if named is None else _named(named),
     )
-    return block_of_parts(made, time.time_ns() // 1000, codec)
 
 
-def columns_of(column: pa.Array) -> tuple[memoryview, memoryview]:
-    """Offsets and bytes of a column of values, as `block_of_columns` takes them. Raises as
-    `block_of` does, but for TooLarge.
-    """
-    found = _values_only(column).values
-    return memoryview(found.offsets), memoryview(found.data)
+def validity(column: pa.Array) -> bytes:
+    """The bitmap that says which items are not null; bits behind the last one are 0."""
+    count = len(column)
+    bits = bytes(_from_first_bit(pc.is_valid(column)))[: (count + 7) >> 3]
+    # What lies behind the last record is the allocator's.
+    return (int.from_bytes(bits, "little") & ((1 << count) - 1)).to_bytes(len(bits), "little")
 
 
 def lsns(first_lsn: int, count: int) -> pa.Int64Array:
@@ -150,7 +187,7 @@ def record_batch(item: Records) -> pa.RecordBatch:
             times(columns),
             values(columns),
             keys(columns),
-            headers(columns),
+            located(headers, item, columns),
         ],
         schema=SCHEMA,
     )
@@ -188,7 +225,9 @@ def joined_batch(items: Sequence[Records]) -> pa.RecordBatch:
         else spread([item.timestamp_us for item in items], _TIME),
         pa.concat_arrays([values(one) for one in opened]),
         pa.concat_arrays([keys(one) for one in opened]) if keyed else pa.nulls(total, pa.binary()),
-        pa.concat_arrays([headers(one) for one in opened]) if named else pa.nulls(total, _HEADERS),
+        pa.concat_arrays(list(map(partial(located, headers), items, opened)))
+        if named
+        else pa.nulls(total, _HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -269,13 +308,6 @@ def _filled(column: pa.Array, value: bytes) -> pa.Array:
     return pc.fill_null(_cast("key", column, pa.binary()), value) if column.null_count else column
 
 
-def _validity(column: pa.Array) -> bytes:
-    count = len(column)
-    bits = bytes(_from_first_bit(pc.is_valid(column)))[: (count + 7) >> 3]
-    # What lies behind the last record is the allocator's.
-    return (int.from_bytes(bits, "little") & ((1 << count) - 1)).to_bytes(len(bits), "little")
-
-
 def _times(column: pa.Array) -> memoryview:
     if column.null_count:
         raise InvalidArgument("a time is no null", field="column")
@@ -285,21 +317,64 @@ def _times(column: pa.Array) -> memoryview:
     return memoryview(made.buffers()[1]).cast("B")[8 * made.offset : 8 * (made.offset + len(made))]
 
 
+def _names_and_contents(found: Headers) -> list[pa.Array]:
+    names, contents = _binary(found.names, pa.string()), _binary(found.contents, pa.binary())
+    try:
+        names.validate(full=True)
+    except pa.ArrowException as error:
+        raise CorruptBlock(detail=f"the name of a header: {error}") from error
+    return [names, contents]
+
+
 def _named(column: pa.Array) -> tuple[memoryview, Binary, Binary]:
-    if not pa.types.is_map(column.type) or not _is_text(column.type.key_type):
+    if pa.types.is_map(column.type) and _is_text(column.type.key_type):
+        offsets, names, contents = _of_map(column)
+    elif _are_pairs(column.type):
+        offsets, names, contents = _of_pairs(column)
+    else:
         raise InvalidArgument(
-            f"headers are a map of strings to binaries, not {column.type}", field="column"
+            "headers are a map of strings to binaries, or a list of structs of a key and a value, "
+            f"not {column.type}",
+            field="column",
         )
-    # What a null points at is Arrow's: without any the pairs lie one behind the other.
-    whole = column if not column.null_count else column.take(pa.array(range(len(column))))
-    offsets, low, high = _offsets_of(whole)
-    names, contents = whole.keys[low:high], whole.items[low:high]
     if names.null_count or contents.null_count:
-        raise InvalidArgument("a header's bytes are no null", field="column")
+        raise InvalidArgument("a header's name and bytes are no null", field="column")
+    if len(names) > BLOCK_HEADERS_MAX:
+        raise TooLarge(
+            f"block_headers {len(names)} is over the limit",
+            name="block_headers",
+            value=len(names),
+            limit=BLOCK_HEADERS_MAX,
+        )
     return (
         offsets,
         _column("names of headers", _cast("names of headers", names, pa.string()), pa.string()),
         _column("headers", contents, pa.binary()),
+    )
+
+
+def _of_map(column: pa.MapArray) -> tuple[memoryview, pa.Array, pa.Array]:
+    # What a null points at is Arrow's: without any the pairs lie one behind the other.
+    whole = column if not column.null_count else column.take(pa.array(range(len(column))))
+    offsets, low, high = _offsets_of(whole)
+    return offsets, whole.keys[low:high], whole.items[low:high]
+
+
+def _of_pairs(column: pa.ListArray) -> tuple[memoryview, pa.Array, pa.Array]:
+    names, contents = column.flatten().flatten()  # a pair that is null has two nulls
+    counts = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+    return memoryview(ends.buffers()[1]).cast("B")[: _OFFSET_BYTES * len(ends)], names, contents
+
+
+def _are_pairs(of_type: pa.DataType) -> bool:
+    if not (pa.types.is_list(of_type) or pa.types.is_large_list(of_type)):
+        return False
+    pair = of_type.value_type
+    return (
+        pa.types.is_struct(pair)
+        and [one.name for one in pair] == ["key", "value"]
+        and _is_text(pair[0].type)
     )
 
 

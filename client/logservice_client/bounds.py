@@ -50,6 +50,9 @@ PIPELINED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # --- reading -----------------------------------------------------------------------------------
 
+NAMED_SESSIONS_MAX: Final = 4096
+"""Named sessions that are listed: no log has more, whatever a store says."""
+
 ANSWER_PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes that the compressed blocks of one answer may be opened to at once: sixteen times the answer
 that a store gives by itself. Who wants more takes them one by one."""

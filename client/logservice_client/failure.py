@@ -82,7 +82,8 @@ def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
 def may_repeat(error: LogServiceError, *, mutating: bool, idempotent: bool) -> bool:
     """Whether the same request may be sent again, possibly to another replica."""
     if error.reason in REPEATABLE:
-        return True
+        # What a later cluster version takes is not repeated: a person raises that.
+        return not error.number("needed")
     if error.outcome is Outcome.UNKNOWN and error.reason is not Reason.SESSION_EXPIRED:
         return _BROKEN not in error.metadata and (idempotent or not mutating)
     return False

@@ -4,17 +4,26 @@ Theory of operation. A caller hands a coroutine over and waits for what comes of
 it is handed over or refused, so everything that was handed over is there when the end begins. The
 end runs a last coroutine, and then cancels what is left, so that nobody waits for ever.
 
+A loop and its thread are kept for the next client of the process, because gRPC never forgets a loop
+that it was used on. It may hand an event to whichever loop it finds, for the loop that it concerns;
+that one has to take it, also when its client was closed meanwhile. A closed loop would raise in
+another client's loop, which prints it. So there are as many as there were clients at a time.
+
 INV-LOOP-THREAD: a coroutine that was handed over comes to an end; one that comes after `close` has
 begun, or from another process, is refused with ClientClosed.
+
+INV-LOOP-LENT: a loop is of one client at a time, and is never closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from logservice_wire.errors import InvalidArgument
 
@@ -23,23 +32,56 @@ from logservice_client.life import Life, closed
 ValueT = TypeVar("ValueT")
 
 
-class LoopThread:
-    """Runs from the beginning until `close`."""
+class _Lent:
+    """A loop that runs on a thread until the process ends."""
 
     def __init__(self) -> None:
         """Starts the thread."""
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(
+            target=self.loop.run_forever, name="logservice-client", daemon=True
+        )
+        self.thread.start()
+        _kept.append(self)
+
+
+_kept: Final[list[_Lent]] = []
+"""All of them, those of a process that this one was forked from included: none is collected."""
+
+_idle: Final[deque[_Lent]] = deque()
+"""Those that no client has. Only single operations, which need no lock: one that is held while
+another thread forks would stay held in the child.
+"""
+
+
+def _lent() -> _Lent:
+    """One that no client has. After a fork those of the parent have no thread."""
+    while True:
+        try:
+            found = _idle.pop()
+        except IndexError:
+            return _Lent()
+        if found.pid == os.getpid():
+            return found
+
+
+class LoopThread:
+    """Has a loop and its thread from the beginning until `close`."""
+
+    def __init__(self) -> None:
+        """Starts the thread, unless there is one that no client has."""
         self.life = Life()
         """Whether a caller may still hand something over."""
-        self.loop = asyncio.new_event_loop()
+        self._lent = _lent()
+        self.loop = self._lent.loop
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="logservice-client", daemon=True)
-        self._thread.start()
 
     @property
     def here(self) -> bool:
         """Whether this is the thread of the loop."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self._lent.thread
 
     def wait(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
         """Run `work` on the loop; its result."""
@@ -69,8 +111,8 @@ class LoopThread:
             self.loop.call_soon_threadsafe(call)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``last()`` and end the thread. Another call waits for the end of the first one; in a
-        forked child it does nothing.
+        """Run ``last()`` and give the thread back. Another call waits for the end of the first one;
+        in a forked child it does nothing.
         """
         if self.life.foreign:
             return
@@ -84,16 +126,11 @@ class LoopThread:
         try:
             asyncio.run_coroutine_threadsafe(last(), self.loop).result()
         finally:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
+            # On the loop's own thread: whoever closes it may have a loop of his own that runs, as a
+            # notebook has, and then no other one runs on his thread.
+            asyncio.run_coroutine_threadsafe(self._end_what_is_left(), self.loop).result()
+            _idle.append(self._lent)
             self._ended.set()
-
-    def _run(self) -> None:
-        # To its very end here: whoever closes it may have a loop of his own that runs, as a
-        # notebook has, and then no other one runs on his thread.
-        self.loop.run_forever()
-        self.loop.run_until_complete(self._end_what_is_left())
-        self.loop.close()
 
     def _may_wait(self) -> None:
         """Raises where waiting would be for ever."""
@@ -106,4 +143,3 @@ class LoopThread:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await self.loop.shutdown_asyncgens()

@@ -7,7 +7,13 @@ behind them. So do two that work at the same time: what the other one has append
 duplicate, or, when it is further ahead than the log remembers block by block, is learned by opening
 again. That is safe because the same content means the same blocks, which the log has checked.
 
-INV-NAMED-SESSION: block k of an epoch is only ever sent under the sequence of k.
+A store that leads no more, and does not know yet, has not heard of a session that was opened with
+its successor, and says SESSION_EXPIRED. Opening is an entry of the log, so whoever answers that
+leads. When the answer says that the refused block is the next one, it is sent again, once.
+
+INV-NAMED-SESSION: block k of an epoch is only ever sent under the sequence of k, and only in the
+session of the name: a store of before cluster version 2 does not know names, and opens a session
+without one, which would take the block again from whoever comes next.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from logservice_wire.errors import SessionExpired
+from logservice_wire.errors import NotReady, SessionExpired, UnknownOutcome
 from logservice_wire.rpcs import APPEND, OPEN_SESSION
 from logservice_wire.v1 import log_pb2
 
@@ -26,8 +32,22 @@ from logservice_client.lineage import KnownLineage
 _EPOCH_BITS: Final = 32
 """The proto's: the sequence of block k is ``epoch << 32 | k``."""
 
+_BLOCKS_MAX: Final = 2**_EPOCH_BITS - 1
+"""Blocks that an epoch can have."""
+
+_NEEDED: Final = 2
+"""The cluster version that begins with names of sessions, and much else."""
+
 _APPEND: Final = replace(APPEND, idempotent=True)
 """With a session and a sequence the same request may be sent again."""
+
+
+def too_early(what: str) -> NotReady:
+    """The error for what a store did not know, and therefore ignored."""
+    return NotReady(
+        f"{what} need cluster version {_NEEDED}: upgrade every store, then `logctl upgrade raise`",
+        needed=_NEEDED,
+    )
 
 
 class NamedSession:
@@ -56,13 +76,18 @@ class NamedSession:
         """Open it, or look how far the epoch has come.
 
         Raises SequenceReused when the epoch was opened with another content, SessionExpired when a
-        later one was, or when the log was continued by force since the name is known, TooLarge when
-        there is no room for another name.
+        later one was, when it was forgotten, or when the log was continued by force since the name
+        is known, TooLarge when there is no room for another name, NotReady when the cluster does
+        not know names.
         """
         request = self._request
         request.lineage = self._history.named
         answer = await self._caller.call(request.shard_id, OPEN_SESSION, request, timeout)
         self._history.heard(answer.position)
+        if not answer.named:
+            raise too_early("named sessions")
+        if answer.appended > _BLOCKS_MAX:
+            raise UnknownOutcome(f"an answer that says {answer.appended} blocks of one epoch")
         self._session_id, self._nonce = answer.session_id, answer.nonce
         self.appended, self.stamp_us = answer.appended, answer.stamp_us
 
@@ -74,6 +99,15 @@ class NamedSession:
         opens the session next.
         """
         self._history.check()
+        before = self.appended
+        try:
+            await self._send(block, timeout)
+        except SessionExpired:
+            await self.open(timeout)
+            if self.appended == before:
+                await self._send(block, timeout)
+
+    async def _send(self, block: bytes, timeout: float | None) -> None:
         request = log_pb2.AppendRequest(
             shard_id=self._request.shard_id,
             block=block,
@@ -83,15 +117,8 @@ class NamedSession:
             sequence=self._request.epoch << _EPOCH_BITS | (self.appended + 1),
             lineage=self._history.named,
         )
-        known = self.appended
-        try:
-            await self._caller.call(request.shard_id, _APPEND, request, timeout)
-        except SessionExpired:
-            await self.open(timeout)
-            if self.appended <= known:
-                raise
-        else:
-            self.appended += 1
+        await self._caller.call(request.shard_id, _APPEND, request, timeout)
+        self.appended += 1
 
     def __repr__(self) -> str:
         request = self._request

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from logservice_wire.block import Block
 from logservice_wire.columns import Columns
-from logservice_wire.errors import Discontinuity, TooLarge
+from logservice_wire.errors import CorruptBlock, Discontinuity, TooLarge
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.bounds import ANSWER_PLAIN_BYTES_MAX
@@ -103,6 +103,8 @@ class Records:
 
     def records(self) -> list[bytes]:
         """The records; the i-th has LSN ``first_lsn + i``. Raises as `columns`."""
+        if self.block.wide:
+            return self.columns().records()
         return self.block.records(self.skipped, self.skipped + self.record_count)
 
     def columns(self) -> Columns:
@@ -112,7 +114,14 @@ class Records:
         Raises CorruptBlock for a block that is not what it says, CodecMissing for one that is
         compressed with what this program has no package for.
         """
-        return self.block.columns().part(self.skipped, self.skipped + self.record_count)
+        try:
+            return self.block.columns().part(self.skipped, self.skipped + self.record_count)
+        except CorruptBlock as error:
+            raise self.located(error) from error
+
+    def located(self, error: CorruptBlock) -> CorruptBlock:
+        """What is wrong with the block, and where in the log: whoever reads on begins behind it."""
+        return _at(self.first_lsn, self.record_count, error)
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """Columns lsn, term, timestamp, value, key, headers; those of the block are not copied,
@@ -239,11 +248,26 @@ def _discontinuity(asked: int, found: int) -> Discontinuity:
     )
 
 
+def _at(first_lsn: int, count: int, error: CorruptBlock) -> CorruptBlock:
+    """The same, with the LSNs that cannot be shown: whoever reads on begins behind them."""
+    detail = error.metadata.get("detail", "")
+    return CorruptBlock(detail=detail, first_lsn=first_lsn, last_lsn=first_lsn + count - 1)
+
+
 def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
-    """One run, without the LSNs below `lsn`."""
+    """One run, without the LSNs below `lsn`. Raises CorruptBlock."""
     skipped = max(0, lsn - run.first_lsn)
     first_lsn, count = run.first_lsn + skipped, run.record_count - skipped
     if run.gap != log_pb2.GAP_REASON_NONE:
         return Gap(first_lsn, count, run.term, GapReason(run.gap), run.append_time_us)
-    block = Block.parse(run.block)
+    try:
+        block = Block.parse(run.block)
+    except CorruptBlock as error:
+        raise _at(first_lsn, count, error) from error
+    if block.record_count != run.record_count:
+        raise CorruptBlock(
+            detail=f"{block.record_count} records in a block of {run.record_count} LSNs",
+            first_lsn=first_lsn,
+            last_lsn=first_lsn + count - 1,
+        )
     return Records(first_lsn, count, run.term, block, skipped, run.append_time_us)

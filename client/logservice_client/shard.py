@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from logservice_wire.block import encoded_size, peek_block
@@ -25,7 +25,9 @@ from logservice_wire.rpcs import (
     CLOSE_SHARD,
     CONNECT,
     FINISH_RESTORE,
+    FORGET_SESSION,
     GET_SHARD_STATUS,
+    LIST_SESSIONS,
     LSN_AT_TIME,
     READ,
     RELEASE_HOLD,
@@ -40,14 +42,14 @@ from logservice_wire.v1 import log_pb2
 from logservice_client.appender import Appender
 from logservice_client.arguments import message, seconds
 from logservice_client.batch import Batch
-from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
+from logservice_client.bounds import HOLD_TTL_S, NAMED_SESSIONS_MAX, TIMEOUT_DEFAULT_S
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.digesting import Progress, RangeDigest, digest_of
 from logservice_client.follow import Follow
 from logservice_client.following import Answer, Following
 from logservice_client.held_log import HeldLog
 from logservice_client.lag import Standing
-from logservice_client.named_session import NamedSession
+from logservice_client.named_session import NamedSession, too_early
 from logservice_client.pipeline import HandedOver
 from logservice_client.read_result import Gap, LsnAtTime, ReadResult, Records, result_of
 from logservice_client.records import Record, checked_records, expected, too_large
@@ -244,6 +246,48 @@ class Shard(ShardCalls):
         session = NamedSession(self._caller, self._history, request, lambda: self.writer_epoch)
         await session.open(timeout)
         return session
+
+    async def named_sessions(
+        self, *, stale: bool = False, timeout: float | None = None
+    ) -> list[log_pb2.NamedSession]:
+        """The log's named sessions, of all identities, by id. Each page is of another moment."""
+        found: list[log_pb2.NamedSession] = []
+        more = True
+        while more:
+            request = message(
+                log_pb2.ListSessionsRequest,
+                shard_id=self.shard_id,
+                after=found[-1].session_id if found else 0,
+                stale=stale,
+            )
+            page = await self._call(LIST_SESSIONS, request, timeout, stale=stale)
+            found += page.sessions
+            more = page.more and bool(page.sessions) and len(found) < NAMED_SESSIONS_MAX
+        return found
+
+    async def forget_session(
+        self,
+        session_id: int,
+        *,
+        last_used: int,
+        override: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Let the name of a session go, so that there is room for another one. What its epoch has
+        appended stays; work of it that is done again later may append it a second time.
+
+        last_used: as `named_sessions` said; VerbRefused when it was used since. `override`: even if
+        it belongs to another identity, which needs the role admin over the shard. One that is not
+        there is forgotten already.
+        """
+        request = message(
+            log_pb2.ForgetSessionRequest,
+            shard_id=self.shard_id,
+            session_id=session_id,
+            last_used=last_used,
+            override=override,
+        )
+        await self._call(FORGET_SESSION, request, timeout)
 
     async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
         batch = self._appender.queue.last_batch()
@@ -549,7 +593,9 @@ class Shard(ShardCalls):
         With `ttl` it expires when it was neither set nor renewed for so many seconds, counted from
         this call; `hold` renews it by itself. Raises HoldRefused when records from `lsn` on are
         truncated already, and PermissionDenied when the hold belongs to another identity, unless
-        the caller has the role admin over the shard and sets `override`.
+        the caller has the role admin over the shard and sets `override`. A store of before cluster
+        version 2 ignores `ttl`, and its hold would stand for ever: it is released again, and
+        NotReady raised.
         """
         request = message(
             log_pb2.SetHoldRequest,
@@ -559,7 +605,11 @@ class Shard(ShardCalls):
             override=override,
             ttl_s=ttl,
         )
-        await self._call(SET_HOLD, request, timeout)
+        answer = await self._call(SET_HOLD, request, timeout)
+        if ttl and not answer.ttl_s:
+            with suppress(LogServiceError):
+                await self.release_hold(name, override=override, timeout=timeout)
+            raise too_early("holds with a time to live")
 
     async def renew_hold(self, name: str, *, timeout: float | None = None) -> int:
         """Let a hold live for its time again, from this call on; return the LSN where it stands.

@@ -7,6 +7,7 @@ from typing import Any, Final
 from logservice_wire.errors import LineageChanged
 from logservice_wire.rpcs import (
     ACQUIRE_WRITER,
+    FORGET_SESSION,
     LSN_AT_TIME,
     READ,
     RENEW_HOLD,
@@ -21,7 +22,7 @@ from logservice_client.caller import Caller
 from logservice_client.lineage import KnownLineage, Lineage
 
 NAMING: Final[frozenset[Rpc[Any, Any]]] = frozenset(
-    {READ, LSN_AT_TIME, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD}
+    {READ, LSN_AT_TIME, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD, FORGET_SESSION}
 )
 """Calls whose request names the lineage; appends do, too (`Appender`)."""
 

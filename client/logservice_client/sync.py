@@ -1,9 +1,10 @@
 """SyncLogClient: the client for programs without an event loop, callable from any thread.
 
-One thread of its own runs one event loop with a `LogClient` in it. Every call here hands a
-coroutine over and waits, so many threads that append at once share blocks exactly as tasks do. The
-methods are those of `Shard` and `HakeeperClient` (`_waiting`): what a call takes, does, returns and
-raises is said there. A client does not survive a fork: in a child every call raises ClientClosed.
+A thread, kept for the next client behind it, runs an event loop with a `LogClient` in it. Every
+call here hands a coroutine over and waits, so many threads that append at once share blocks exactly
+as tasks do. The methods are those of `Shard` and `HakeeperClient` (`_waiting`): what a call takes,
+does, returns and raises is said there. A client does not survive a fork: in a child every call
+raises ClientClosed.
 """
 
 from __future__ import annotations
@@ -261,6 +262,8 @@ class SyncShard(_Face[Shard]):
     set_hold = _waiting(Shard.set_hold)
     renew_hold = _waiting(Shard.renew_hold)
     release_hold = _waiting(Shard.release_hold)
+    named_sessions = _waiting(Shard.named_sessions)
+    forget_session = _waiting(Shard.forget_session)
     allocate_timestamps = _waiting(Shard.allocate_timestamps)
     close_log = _waiting(Shard.close_log)
 

@@ -25,7 +25,7 @@ from logservice_client import LogClient, Shard
 from logservice_client.environment import from_environment
 from logservice_client.held_log import HeldLog
 from logservice_client.tls import TlsFiles
-from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.errors import CorruptBlock, InvalidArgument, LogServiceError
 
 from logservice_delta.table import LogName, LogTable, TableConflict
 from logservice_delta.tail import PATIENCE_S, Pace, tail
@@ -57,6 +57,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--commit-s", type=float, default=10.0, help="or after so many seconds")
     parser.add_argument(
         "--hold", default="", metavar="NAME", help="keep what is not in the table from truncation"
+    )
+    parser.add_argument(
+        "--leave-out-unreadable",
+        action="store_true",
+        help="no rows of blocks whose columns are not what their writer said, and a line for each",
     )
     parser.add_argument("--hold-ttl", type=int, default=HOLD_TTL_S, metavar="SECONDS")
     parser.add_argument(
@@ -127,6 +132,9 @@ class Job:
         def committed(rows: int, last_lsn: int) -> None:
             say(log=called, rows=rows, last_lsn=last_lsn, version=table.version)
 
+        def unreadable(records: int, error: CorruptBlock) -> None:
+            say(log=called, left_out=records, lsn=error.number("first_lsn"), why=str(error))
+
         hold: HeldLog | None = None
         if self._options.hold:
             hold = log.hold(self._options.hold, table.last_lsn + 1, ttl=self._options.hold_ttl)
@@ -142,6 +150,7 @@ class Job:
                 stop=self._stop,
                 hold=hold,
                 committed=committed,
+                unreadable=unreadable if self._options.leave_out_unreadable else None,
             )
         finally:
             if hold is not None:

@@ -14,6 +14,9 @@ INV-TABLE-4: with an `Ends` each version of the table ends where that allows it.
 Where the log is truncated before the table has it, the tail ends with Truncated, and the LSNs are
 named: no row of the range is put in. With a hold nothing is truncated meanwhile: it is moved on
 behind each commit, and it expires when nobody renews it.
+
+A block whose columns are not what they say ends the tail, too: its error names the LSNs, and no row
+of that commit is put in.
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ from typing import Final
 
 import pyarrow as pa
 from logservice_client import Gap, Records, Shard
+from logservice_client.arrow import SCHEMA as LOG_SCHEMA
 from logservice_client.arrow import joined_batch, record_batch, repeated
 from logservice_client.following import Answer
 from logservice_client.held_log import HeldLog
+from logservice_wire.errors import CorruptBlock
 
 from logservice_delta.table import SCHEMA, LogTable
 
@@ -39,12 +44,24 @@ that serves."""
 
 
 ALONE_BYTES: Final = 64 * 1024
-"""A block of this size is a batch of its own, uncopied; smaller ones are put together."""
+"""A block that opens to this size is a batch of its own, not copied; smaller ones are joined."""
+
+
+ITEM_BYTES: Final = 256
+"""Of a block that waits, beside its bytes: Python's objects. A block of one byte has 48."""
+
+TOGETHER_BYTES: Final = 16 * 1024 * 1024
+"""Small blocks are put together until they have so many bytes; Arrow's columns end at 2 GiB."""
+
+Unreadable = Callable[[int, CorruptBlock], None]
+"""Is told of a block that nobody can read: its records, and what is wrong, from which LSN on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When rows are committed: with so many bytes of blocks, or so many seconds after the first."""
+    """When rows are committed: with so many bytes of opened blocks, or so many seconds after the
+    first.
+    """
 
     commit_bytes: int = 64 * 1024 * 1024
     commit_s: float = 10.0
@@ -70,33 +87,58 @@ class Waiting:
         self.last_lsn = item.next_lsn - 1
         if isinstance(item, Records):
             self.items.append(item)
-            self.size += len(item.block.data)
+            # What it is opened to counts: few bytes may be much memory (INV-BLOCK-BOMB).
+            self.size += ITEM_BYTES + item.block.memory_bytes
 
-    def rows(self, shard: int) -> pa.Table:
-        """All of it. Values of large blocks are not copied."""
-        found = pa.Table.from_batches(list(self._batches()))
+    def rows(self, shard: int, unreadable: Unreadable | None = None) -> pa.Table:
+        """All of it. Values of large blocks are not copied. Raises as `Records.columns`, but for
+        CorruptBlock when `unreadable` is told of it.
+        """
+        found = pa.Table.from_batches(list(self._batches(unreadable)), LOG_SCHEMA)
         if self.items[0].first_lsn <= self.above:
-            found = found.slice(self.above + 1 - self.items[0].first_lsn)
+            found = found.filter(pa.compute.field("lsn") > self.above)
         shards = repeated(shard, len(found), pa.int64())
         return found.add_column(0, SCHEMA.field("shard"), shards)
 
     def behind(self, lsn: int) -> Waiting:
         """What of it lies above `lsn`. A block that has both is kept whole until it is through."""
         items = [one for one in self.items if one.next_lsn > lsn + 1]
-        return Waiting(items, sum(len(one.block.data) for one in items), self.last_lsn, lsn)
+        size = sum(ITEM_BYTES + one.block.memory_bytes for one in items)
+        return Waiting(items, size, self.last_lsn, lsn)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, unreadable: Unreadable | None) -> Iterator[pa.RecordBatch]:
         together: list[Records] = []
+        size = 0
         for one in self.items:
-            if len(one.block.data) >= ALONE_BYTES:
-                if together:
-                    yield joined_batch(together)
-                    together = []
-                yield record_batch(one)
+            weight = one.block.memory_bytes
+            if weight >= ALONE_BYTES or size >= TOGETHER_BYTES:
+                yield from _joined(together, unreadable)
+                together, size = [], 0
+            if weight >= ALONE_BYTES:
+                yield from _joined([one], unreadable)
             else:
                 together.append(one)
-        if together:
-            yield joined_batch(together)
+                size += weight
+        yield from _joined(together, unreadable)
+
+
+def _joined(items: list[Records], unreadable: Unreadable | None) -> list[pa.RecordBatch]:
+    """One batch, if all of them can be read; else one for each that can."""
+    if not items:
+        return []
+    try:
+        return [joined_batch(items)]
+    except CorruptBlock:
+        batches = []
+    for one in items:
+        try:
+            batches.append(record_batch(one))
+        except CorruptBlock as error:
+            told = one.located(error)
+            if unreadable is None:
+                raise told from error
+            unreadable(one.record_count, told)
+    return batches
 
 
 async def tail(
@@ -109,15 +151,18 @@ async def tail(
     hold: HeldLog | None = None,
     ends: Ends | None = None,
     committed: Callable[[int, int], None] = lambda rows, last_lsn: None,
+    unreadable: Unreadable | None = None,
 ) -> int:
     """Bring what `log` has behind `table.last_lsn` into the table: for ever, until the tail as it
     is now, or until `stop` is set, with everything committed that was taken. `hold` is one that
     stands, and is moved on. With `ends` only what has an end is committed; the rest is left to the
-    next run. `committed` is told of each commit: its rows, and its last LSN.
+    next run. `committed` is told of each commit: its rows, and its last LSN. `unreadable`: is told
+    of blocks whose columns are not what their writer said, and they have no rows; None: the tail
+    ends with CorruptBlock, which names the LSNs.
 
     Returns the rows that were put in. Raises what `Shard.follow` and `LogTable.append` raise.
     """
-    tailing = _Tail(log, table, pace or Pace(), hold, ends, committed)
+    tailing = _Tail(log, table, pace or Pace(), hold, ends, committed, unreadable)
     return await tailing.run(until_tail, stop or asyncio.Event())
 
 
@@ -130,6 +175,7 @@ class _Tail:
         hold: HeldLog | None,
         ends: Ends | None,
         committed: Callable[[int, int], None],
+        unreadable: Unreadable | None,
     ) -> None:
         self._log = log
         self._table = table
@@ -137,6 +183,7 @@ class _Tail:
         self._hold = hold
         self._ends = ends
         self._committed = committed
+        self._unreadable = unreadable
         self._waiting = Waiting()
         self._enough_bytes = self._pace.commit_bytes
         self._rows = 0
@@ -184,9 +231,10 @@ class _Tail:
         waiting = self._waiting
         if not waiting.items:
             return
-        rows, last_lsn = waiting.rows(self._log.shard_id), waiting.last_lsn
+        rows, last_lsn = waiting.rows(self._log.shard_id, self._unreadable), waiting.last_lsn
         count = len(rows) if self._ends is None else self._ends(rows)
-        if count:
+        # Without `ends` also where no block had rows: the table goes on behind them.
+        if count or self._ends is None:
             if count < len(rows):
                 last_lsn = rows["lsn"][count - 1].as_py()
             await self._append(rows.slice(0, count), last_lsn)

@@ -249,6 +249,11 @@ class Block:
         return self.second.plain_bytes if self.wide and self.data[5] != Codec.NONE else 0
 
     @property
+    def memory_bytes(self) -> int:
+        """How much memory it needs with its columns."""
+        return len(self.data) + self.plain_bytes
+
+    @property
     def form(self) -> bytes:
         """What of the header says how the body is to be read: version, codec, flags."""
         return bytes(self.data[_VERSION_OFFSET:8])

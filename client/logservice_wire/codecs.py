@@ -28,6 +28,9 @@ class Codec(enum.IntEnum):
     LZ4 = 2
 
 
+CODECS: Final = {"zstd": Codec.ZSTD, "lz4": Codec.LZ4}
+"""By the names that people give them."""
+
 _ZSTD_LEVEL: Final = 3
 """zstd's own default."""
 
@@ -37,7 +40,7 @@ def codec_of(name: str | None) -> Codec:
     if name is None:
         return Codec.NONE
     try:
-        return {"zstd": Codec.ZSTD, "lz4": Codec.LZ4}[name]
+        return CODECS[name]
     except (KeyError, TypeError):
         raise InvalidArgument(f"no codec {name!r}: zstd, lz4 or None", field="codec") from None
 

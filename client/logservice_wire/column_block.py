@@ -54,8 +54,8 @@ class Parts:
         flags |= Flag.HEADERS if self.headers is not None else flags
         return flags
 
-    def plain(self) -> bytes:
-        """The columns one after another, each padded."""
+    def pieces(self) -> list[Buffer]:
+        """The buffers of the columns, in the order that they have in a block."""
         found: list[Buffer] = [self.values.offsets, self.values.data]
         if self.keys is not None:
             validity, keys = self.keys
@@ -65,7 +65,28 @@ class Parts:
         if self.headers is not None:
             offsets, names, contents = self.headers
             found += [offsets, names.offsets, names.data, contents.offsets, contents.data]
-        return b"".join(chain.from_iterable((one, PADDING[len(one) & 7]) for one in found))
+        return found
+
+    @classmethod
+    def of_pieces(cls, count: int, flags: Flag, pieces: Iterable[Buffer]) -> Parts:
+        """What has those `pieces`."""
+        rest = iter(pieces)
+
+        def binary() -> Binary:
+            return Binary(next(rest), next(rest))
+
+        return cls(
+            count,
+            binary(),
+            (next(rest), binary()) if Flag.KEYS in flags else None,
+            next(rest) if Flag.TIMES in flags else None,
+            (next(rest), binary(), binary()) if Flag.HEADERS in flags else None,
+        )
+
+    def plain(self) -> bytes:
+        """The columns one after another, each padded."""
+        padded = ((one, PADDING[len(one) & 7]) for one in self.pieces())
+        return b"".join(chain.from_iterable(padded))
 
 
 def block_of_parts(

@@ -400,7 +400,9 @@ class TooLarge(LogServiceError):
 
 
 class CorruptBlock(LogServiceError):
-    """The block's checksum, counts or offsets are wrong; metadata: detail."""
+    """The block's checksum, counts, offsets or columns are wrong; metadata: detail, and of a block
+    that a reader opened first_lsn, last_lsn.
+    """
 
     reason = Reason.CORRUPT_BLOCK
     status = "INVALID_ARGUMENT"

@@ -104,6 +104,7 @@ _APPEND: Final = frozenset({Role.APPEND})
 _READ: Final = frozenset({Role.READ})
 _TRUNCATE: Final = frozenset({Role.TRUNCATE})
 _ONLY_ADMIN: Final = frozenset({Role.ADMIN})
+_APPEND_OR_ADMIN: Final = frozenset({Role.APPEND, Role.ADMIN})
 _READ_OR_ADMIN: Final = frozenset({Role.READ, Role.ADMIN})
 
 # --- Log ------------------------------------------------------------------------------------------
@@ -117,6 +118,21 @@ OPEN_SESSION: Final = Rpc(
     log_pb2.OpenSessionRequest,
     log_pb2.OpenSessionResponse,
     _APPEND,
+    mutates=True,
+)
+LIST_SESSIONS: Final = Rpc(
+    _LOG + "ListSessions",
+    log_pb2.ListSessionsRequest,
+    log_pb2.ListSessionsResponse,
+    _APPEND_OR_ADMIN,
+)
+FORGET_SESSION: Final = Rpc(
+    # The second one finds it forgotten.
+    _LOG + "ForgetSession",
+    log_pb2.ForgetSessionRequest,
+    log_pb2.ForgetSessionResponse,
+    _APPEND,
+    override=True,
     mutates=True,
 )
 APPEND: Final = Rpc(

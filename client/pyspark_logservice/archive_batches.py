@@ -2,7 +2,8 @@
 
 An object is read whole, and checked, before a row of it is handed on: tens of megabytes. Its rows
 are those of all LSNs of its range, in order, so a part of the range is a slice. Where a wide block
-is, it stands in the row of its first LSN, and is opened here.
+is, it stands in the row of its first LSN, and is opened here: its keys, headers and times come out
+of it, too, and are null for other records.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import pyarrow.parquet as pq
 from logservice_client.arrow import lsns, repeated, times, values
 from logservice_client.read_result import GapReason
 from logservice_wire.block import Block
+from logservice_wire.errors import CorruptBlock
 
 from pyspark_logservice.archive import ArchivedRange, ArchiveError, Place
-from pyspark_logservice.batches import COLUMN_TYPES, times_mask
+from pyspark_logservice.batches import COLUMN_TYPES, MORE, times_mask
 from pyspark_logservice.wanted import Numbers
 
 BATCH_ROWS: Final = 65_536
@@ -45,7 +47,8 @@ def batches(
     asked = {"lsn", "gap", "block"}
     asked |= {"record"} if "value" in columns else set()
     asked |= {"written"} if "timestamp" in columns or times_us is not None else set()
-    for first, part in _parts(_read(place, row, asked), row, start, end):
+    more = tuple(name for name in columns if name in MORE)
+    for first, part in _parts(_read(place, row, asked), row, start, end, more):
         mask = pc.is_null(part["gap"])
         if times_us is not None:
             mask = times_mask(part["written"], times_us)
@@ -87,10 +90,10 @@ def _read(place: Place, row: ArchivedRange, columns: set[str]) -> pa.Table:
 
 
 def _parts(
-    table: pa.Table, row: ArchivedRange, start: int, end: int
+    table: pa.Table, row: ArchivedRange, start: int, end: int, more: Sequence[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The asked rows in pieces, each with its first LSN; columns lsn, gap and what of record and
-    written there is.
+    """The asked rows in pieces, each with its first LSN; columns lsn, gap, what of record and
+    written there is, and of wide blocks those of `more`.
     """
     wide = []
     if "block" in table.column_names:  # older objects have none
@@ -107,7 +110,13 @@ def _parts(
             raise ArchiveError(f"{row.path}: a block is longer than its range")
         begin, behind = max(low, number), min(high, at)
         if begin < behind:
-            yield row.first_lsn + begin, _opened(table, block, number, begin, behind)
+            first = row.first_lsn + begin
+            try:
+                made = _opened(table, block, number, begin, behind, more)
+            except CorruptBlock as error:
+                last, detail = row.first_lsn + behind - 1, error.metadata.get("detail", "")
+                raise CorruptBlock(detail=detail, first_lsn=first, last_lsn=last) from error
+            yield first, made
     yield from _plain(table, row, max(low, at), high)
 
 
@@ -124,7 +133,9 @@ def _plain(
         first += len(batch)
 
 
-def _opened(table: pa.Table, block: Block, number: int, begin: int, behind: int) -> pa.RecordBatch:
+def _opened(
+    table: pa.Table, block: Block, number: int, begin: int, behind: int, more: Sequence[str]
+) -> pa.RecordBatch:
     """The rows from number `begin` on of a wide block that stands in row `number`."""
     columns = block.columns().part(begin - number, behind - number)
     found = {"record": values, "written": times}
@@ -133,7 +144,8 @@ def _opened(table: pa.Table, block: Block, number: int, begin: int, behind: int)
         found[name](columns) if name in found else rows[name].combine_chunks()
         for name in rows.column_names
     ]
-    return pa.RecordBatch.from_arrays(made, rows.column_names)
+    made += [MORE[name](columns) for name in more]
+    return pa.RecordBatch.from_arrays(made, [*rows.column_names, *more])
 
 
 def _column(name: str, batch: pa.RecordBatch, shard: int) -> pa.Array:
@@ -142,6 +154,10 @@ def _column(name: str, batch: pa.RecordBatch, shard: int) -> pa.Array:
             return repeated(shard, batch.num_rows, pa.int64())
         case "gap":
             return _gap_names(batch["gap"])
+        case "key" | "headers" | "record_time":
+            if name not in batch.schema.names:
+                return pa.nulls(batch.num_rows, COLUMN_TYPES[name])
+            return batch[name]
     return batch[{"lsn": "lsn", "timestamp": "written", "value": "record"}[name]]
 
 

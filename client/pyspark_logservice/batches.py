@@ -5,7 +5,9 @@ blocks, which a database's commits are, would cost more per batch than per byte;
 together until there is enough, and then their columns are copied once, in C.
 
 Where the column `value` is not wanted, a store leaves the bytes of blocks out of its answer. An
-older one sends them all the same; the rows are the same.
+older one sends them all the same; the rows are the same. Wide blocks come whole, and are opened
+only for a column that is in them. Where a block has no keys, headers or times of its own, those
+columns are null.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from logservice_client.arrow import lsns, repeated, times, values
+from logservice_client.arrow import (
+    PAIRS,
+    header_pairs,
+    keys,
+    located,
+    lsns,
+    own_times,
+    repeated,
+    times,
+    values,
+)
 from logservice_client.read_result import Gap, Records, item_of
 from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock
@@ -33,6 +45,9 @@ COLUMN_TYPES: Final = {
     "term": pa.int64(),
     "timestamp": _TIMESTAMP,
     "value": pa.binary(),
+    "key": pa.binary(),
+    "headers": PAIRS,
+    "record_time": _TIMESTAMP,
     "gap": pa.string(),
 }
 """Spark makes these of the schemas in `source`, and compares them to the letter."""
@@ -67,6 +82,13 @@ _NUMBER_BYTES: Final = 8
 """Of a row, for each column of numbers."""
 
 
+MORE: Final = {"key": keys, "headers": header_pairs, "record_time": own_times}
+"""Columns that only wide blocks have, and how each is made."""
+
+_INSIDE: Final = frozenset({"timestamp", "value", *MORE})
+"""Columns for which a block is opened."""
+
+
 class BatchMaker:
     """The rows of one LSN range. Checks that the store leaves no LSN out."""
 
@@ -92,7 +114,7 @@ class BatchMaker:
         self._only = only
         self._times_us = times_us
         self._values = "value" in columns
-        self._opens = self._values or "timestamp" in columns
+        self._opens = not _INSIDE.isdisjoint(columns)
         self.schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
 
     @property
@@ -148,9 +170,9 @@ class BatchMaker:
         return Bare(first_lsn, count, run.term, run.timestamp_us)
 
     def _weight(self, item: Records | Bare) -> int:
-        """About how many bytes there are of it."""
+        """About how many bytes there are of it, once it is opened."""
         if isinstance(item, Records):
-            return len(item.block.data)
+            return item.block.memory_bytes
         return _NUMBER_BYTES * len(self.schema) * item.record_count
 
     def _flush(self, items: list[Records | Bare]) -> Iterator[pa.RecordBatch]:
@@ -203,6 +225,9 @@ class BatchMaker:
                 return _joined([_times_of(one) for one in opened])
             case "value":
                 return _joined([values(one) for one in opened if not isinstance(one, Bare)])
+            case "key" | "headers" | "record_time" if any(map(_is_wide, items)):
+                pairs = zip(items, opened, strict=True)
+                return _joined([_more(name, item, one) for item, one in pairs])
         return pa.nulls(count, COLUMN_TYPES[name])
 
     def _gap(self, gap: Gap) -> pa.RecordBatch:
@@ -239,6 +264,16 @@ def _times_of(opened: Columns | Bare) -> pa.Array:
     if isinstance(opened, Bare):
         return repeated(opened.timestamp_us, opened.record_count, _TIMESTAMP)
     return times(opened)
+
+
+def _is_wide(item: Records | Bare) -> bool:
+    return isinstance(item, Records) and item.block.wide
+
+
+def _more(name: str, item: Records | Bare, opened: Columns | Bare) -> pa.Array:
+    if isinstance(item, Bare) or isinstance(opened, Bare):
+        return pa.nulls(item.record_count, COLUMN_TYPES[name])
+    return located(MORE[name], item, opened)
 
 
 def _joined(arrays: list[pa.Array]) -> pa.Array:

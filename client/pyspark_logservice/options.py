@@ -84,7 +84,7 @@ KNOWN: Final = {
     "includevalue": "false: no column value",
     "archive": "folder or URI of the logs' archive: what it has is read from there",
     "pushfilters": "batch only, once: conditions on shard, lsn and timestamp decide what is read",
-    "columns": "columns to read, separated by commas",
+    "columns": "columns to read, separated by commas; * for those of a frame without the option",
 }
 
 _ENVIRONMENT: Final = {
@@ -98,7 +98,8 @@ _ENVIRONMENT: Final = {
 
 COLUMNS: Final = ("shard", "lsn", "term", "timestamp", "value")
 GAP_COLUMN: Final = "gap"
-
+MORE_COLUMNS: Final = ("key", "headers", "record_time")
+"""What only wide blocks have; in a frame where the option `columns` names them."""
 
 _NO_TABLE: Final = (
     "no options came. A permanent table cannot be of this source: Spark keeps the options of "
@@ -335,21 +336,24 @@ def _pushes(options: Mapping[str, str]) -> bool:
 
 
 def _columns(options: Mapping[str, str], *, include_gaps: bool, archive: bool) -> tuple[str, ...]:
-    every: tuple[str, ...] = (*COLUMNS, GAP_COLUMN) if include_gaps else COLUMNS
-    if archive:
-        # An archive does not keep it, and what is read twice must not differ by where it was then.
-        every = tuple(name for name in every if name != "term")
+    # An archive does not keep it, and what is read twice must not differ by where it was then.
+    usual = tuple(name for name in COLUMNS if name != "term" or not archive)
+    gap = (GAP_COLUMN,) if include_gaps else ()
     text = options.get("columns")
     if text is None:
         with_value = boolean(options, "includevalue", default=True)
-        return tuple(name for name in every if with_value or name != "value")
+        return tuple(name for name in usual if with_value or name != "value") + gap
     if "includevalue" in options:
         raise OptionError("options 'columns' and 'includeValue' exclude each other")
-    asked = [part.strip().lower() for part in text.split(",")]
+    every = (*usual, *MORE_COLUMNS, *gap)
+    asked: list[str] = []
+    for part in text.split(","):
+        name = part.strip().lower()
+        asked += (*usual, *gap) if name == "*" else (name,)
     for name in asked:
         if name not in every or asked.count(name) > 1:
             raise OptionError(
-                f"option 'columns': {name!r} is there twice, or none of {', '.join(every)}"
+                f"option 'columns': {name!r} is there twice, or none of *, {', '.join(every)}"
             )
     return tuple(name for name in every if name in asked)
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from pyspark_logservice.checks import EARLIEST, LATEST, OptionError
 from pyspark_logservice.logs import Logs, tls_of
-from pyspark_logservice.options import ReadOptions, parse_options
+from pyspark_logservice.options import MORE_COLUMNS, ReadOptions, parse_options
 from pyspark_logservice.replay_table import (
     FORMAT,
     ReplayedLog,
@@ -50,7 +50,7 @@ def read_log(
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The records ``start <= lsn < end`` of a shard; columns shard, lsn, term, timestamp, value.
-    `more`: other options of the source, for example its TLS files.
+    `more`: other options of the source, for example its TLS files, or `columns`.
     """
     reader = (
         spark.read.format("logservice")
@@ -153,6 +153,8 @@ _MORE: Final = {
 def source_options(options: argparse.Namespace) -> dict[str, str]:
     """The options of the source that the command line gives beside the range."""
     given = {_MORE[name]: getattr(options, name) for name in _MORE}
+    if options.with_columns is not None:
+        given["columns"] = f"*,{options.with_columns}"
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -184,6 +186,12 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--format", choices=("parquet", FORMAT), default="parquet")
     parser.add_argument(
         "--job", help="the name under which a Delta table keeps how far it is (replay)"
+    )
+    parser.add_argument(
+        "--with",
+        dest="with_columns",
+        metavar="COLUMNS",
+        help=f"columns that only wide blocks have, too: {','.join(MORE_COLUMNS)}",
     )
     parser.add_argument("--partitions", type=int, default=0, help="at least so many tasks")
     parser.add_argument("--overwrite", action="store_true")

@@ -36,6 +36,8 @@ from logservice_wire.errors import InvalidArgument, LineageChanged
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pyspark_logservice.options import MORE_COLUMNS
+
 FORMAT: Final = "delta"
 JOB_CHARS_MAX: Final = 128
 """The length of a job's name. It is in every commit, for as long as the table lives."""
@@ -100,9 +102,11 @@ class ReplayTable:
 
     def append(self, rows: DataFrame, last_lsn: int) -> None:
         """Commit the rows of the LSNs behind the table's last one up to `last_lsn`. Raises
-        TableError when another run has done so meanwhile; what Spark and Delta raise comes as it
-        is. Nothing was added then.
+        TableError when another run has done so meanwhile, or when the table has a column of wide
+        blocks that the rows do not have; what Spark and Delta raise comes as it is. Nothing was
+        added then.
         """
+        self._check_columns(rows)
         run = f"replay of log {self._log.shard} to LSN {last_lsn}: {secrets.token_hex(8)}"
         writer = rows.write.format(FORMAT).mode("append").option("userMetadata", run)
         writer = writer.option("txnAppId", self._log.app_id(self._log.lineage.id))
@@ -113,6 +117,18 @@ class ReplayTable:
         if not recent.where(F.col("userMetadata") == run).take(1):
             raise TableError(f"another run of {self._log.job!r} has brought the same meanwhile")
         self.last_lsn = last_lsn
+
+    def _check_columns(self, rows: DataFrame) -> None:
+        """Delta refuses a column that the table lacks. One that the rows lack it would make null,
+        and the keys of the log would be lost without a word.
+        """
+        if not self._jvm.io.delta.tables.DeltaTable.isDeltaTable(self._session, self._path):
+            return
+        there = self._spark.read.format(FORMAT).load(self._path).columns
+        lost = [name for name in MORE_COLUMNS if name in there and name not in rows.columns]
+        if lost:
+            names = ",".join(lost)
+            raise TableError(f"the table has columns that this job does not read: --with {names}")
 
     def _position(self) -> int:
         try:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     LongType,
     StringType,
@@ -43,9 +44,17 @@ FIELDS: Final = {
     "term": LongType(),
     "timestamp": TimestampType(),
     "value": BinaryType(),
+    "key": BinaryType(),
+    "headers": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+    "record_time": TimestampType(),
     "gap": StringType(),
 }
-"""Where gap is not null, timestamp and value are."""
+"""Where gap is not null, all of a record is: timestamp, value, key, headers, record_time. The type
+of `headers` is that of Kafka's source: a block has pairs in an order, and may have a name twice,
+which a map could not; and its names are UTF-8.
+"""
 
 
 def schema_of(options: ReadOptions) -> StructType:

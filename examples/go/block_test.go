@@ -21,6 +21,10 @@ func TestBlocksOfBothVersions(t *testing.T) {
 	const lying = "424c4b3102000000020000002800000003a52bd7000000000000000000000000" +
 		"020000001800000018000000000000000000000001000000ffffff7f00000000" +
 		"6162000000000000"
+	// Cut, so that its first offset is not the body's; read with a sign it would be negative.
+	const negative = "424c4b31020000000100000028000000a4f41173010000000000000000000000" +
+		"0200000018000000180000000000000000000000880200800300000000000000" +
+		"6162630000000000"
 	for _, tried := range []struct{ name, data, wanted, failure string }{
 		{"plain", "424c4b31010000000300000020000000bb5498160000000040222018240a0600" +
 			"0000000007000000070000000c00000070757420613d3164656c206200000000", "put a=1||del b", ""},
@@ -28,6 +32,7 @@ func TestBlocksOfBothVersions(t *testing.T) {
 		{"cut", cut, "|del b", ""},
 		{"compressed", compressed, "", "version 2 and codec 1"},
 		{"offsets beyond the end", lying, "", "do not ascend"},
+		{"a negative offset", negative, "", "do not ascend"},
 		{"half a block", wide[:100], "", "not what the header says"},
 	} {
 		data, err := hex.DecodeString(tried.data)

@@ -58,7 +58,8 @@ NAMED_SESSIONS_MAX: Final = 4096
 take no client's session, and clients no job's."""
 
 NAMED_SESSIONS_PER_OWNER_MAX: Final = NAMED_SESSIONS_MAX // 2
-"""Named sessions of one identity, so that none can take them all."""
+"""Named sessions of one identity that is alone. It has at most as many as are left for all others,
+so that nobody is locked out: the next one gets half of this, and so on."""
 
 SESSION_EPOCH_BITS: Final = 32
 """Blocks of one epoch of a named session, as a power of two: each is an entry, and four thousand

@@ -26,6 +26,9 @@ the words of a refusal."""
 RPC_TIMEOUT_DEFAULT_S: Final = 10.0
 """Deadline of a call that brings none: ten elections, so that a failover fits into it."""
 
+SESSIONS_LISTED_MAX: Final = 512
+"""Named sessions in an answer: with the longest names and identities it is about 200 KiB."""
+
 RPC_TIMEOUT_MAX_S: Final = 60.0
 """A longer deadline is cut to this: a request that waits holds memory in every store it passed."""
 

@@ -21,6 +21,10 @@ _SECTIONS = {
         "truncate": (f"{_CTL}.shards:truncate", "Let every record up to an LSN go."),
         "writer": (f"{_CTL}.shards:writer", "Take the right to append, or give it back."),
         "hold": (f"{_CTL}.shards:hold", "Keep records from an LSN on, whatever is truncated."),
+        "session": (
+            f"{_CTL}.named_sessions:session",
+            "Show a log's named sessions, or let some go.",
+        ),
         "digest": (
             f"{_CTL}.digests:digest",
             "Print the digest of a log from FROM_LSN to before TO_LSN.",

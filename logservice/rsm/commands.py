@@ -26,6 +26,7 @@ RETAIN                 16  ``policy u64, lsn u64``
 TRUNCATE_MIRROR        17  author, ``lineage 16 bytes, lsn u64``
 OPEN_NAMED_SESSION     18  author, ``epoch u32, time to live in seconds u32, stamp i64, content
                             32 bytes``, name
+FORGET_SESSION         19  author, ``override u8, session u64, last used u64``
 ====================  ===  =========================================================
 
 A command's class is its byte form: its fields in their order (`_Form`).
@@ -69,7 +70,7 @@ from logservice.bounds import (
     SESSION_EPOCH_MAX,
     TIMESTAMPS_PER_CALL_MAX,
 )
-from logservice.ids import Index, Lsn, StoreId
+from logservice.ids import Index, Lsn, SessionId, StoreId
 from logservice.lineage import LINEAGE_BYTES
 from logservice.lineage import problem as lineage_problem
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
@@ -104,6 +105,7 @@ class Tag(enum.IntEnum):
     RETAIN = 16
     TRUNCATE_MIRROR = 17
     OPEN_NAMED_SESSION = 18
+    FORGET_SESSION = 19
 
 
 class CommandMalformed(ValueError):
@@ -382,6 +384,20 @@ class OpenNamedSession:
     layout: ClassVar[struct.Struct] = struct.Struct(f"<IIq{SESSION_CONTENT_BYTES}s")
 
 
+@dataclass(frozen=True, slots=True)
+class ForgetSession:
+    """A named session makes room (`rsm.named_sessions`), unless an entry behind `last_used` named
+    it. override: even if it belongs to another identity.
+    """
+
+    author: Author
+    override: bool
+    session: SessionId
+    last_used: Index
+    tag: ClassVar[Tag] = Tag.FORGET_SESSION
+    layout: ClassVar[struct.Struct] = struct.Struct("<BQQ")
+
+
 Command = (
     OpenSession
     | Truncate
@@ -401,6 +417,7 @@ Command = (
     | Retain
     | TruncateMirror
     | OpenNamedSession
+    | ForgetSession
 )
 """Every command of a log shard."""
 

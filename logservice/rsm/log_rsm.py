@@ -55,7 +55,7 @@ from logservice.envelope import (
 from logservice.ids import Lsn
 from logservice.invariants import invariant
 from logservice.lineage import Lineage
-from logservice.outcome import Applied, Outcome, Rejected
+from logservice.outcome import Applied, Outcome, Rejected, belongs_to
 from logservice.owner import Author, owner_digest
 from logservice.rsm.commands import (
     AcquireWriter,
@@ -68,6 +68,7 @@ from logservice.rsm.commands import (
     Connect,
     EndRestore,
     ExpireHold,
+    ForgetSession,
     OpenNamedSession,
     OpenSession,
     ReleaseHold,
@@ -80,7 +81,7 @@ from logservice.rsm.commands import (
     TruncateMirror,
     decode,
 )
-from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery
+from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery, NamedSessionsQuery
 from logservice.rsm.restoring import RESTORED_GAPS, Restoring, problem
 from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
 from logservice.rsm.snapshot_codec import decode_state, encode_state
@@ -153,6 +154,8 @@ class LogRsm:
         """
         if isinstance(query, LogStatusQuery):
             return self.status()
+        if isinstance(query, NamedSessionsQuery):
+            return self.state.named.page(query)
         raise TypeError(f"not a query of a log shard: {query!r}")
 
     def status(self) -> LogStatus:
@@ -310,6 +313,8 @@ class LogRsm:
         match command:
             case OpenSession() | OpenNamedSession():
                 return self._open_session(command, entry)
+            case ForgetSession():
+                return state.named.forget(entry.index, command)
             case Truncate():
                 return self._truncate(command)
             case SetHold(author, override, lsn, name):
@@ -329,13 +334,13 @@ class LogRsm:
                 if not takeover and expected_epoch != state.writer_epoch:
                     return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
                 if not (override or state.writer_is_of(author.identity)):
-                    return _belongs_to(state.writer_owner)
+                    return belongs_to(state.writer_owner)
                 return Applied(value=state.grant_writer(holder, author.identity))
             case ReleaseWriter(author, override, epoch):
                 if epoch == 0 or epoch != state.writer_epoch:
                     return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
                 if not (override or state.writer_is_of(author.identity)):
-                    return _belongs_to(state.writer_owner)
+                    return belongs_to(state.writer_owner)
                 known = state.writer_holder != ""
                 state.release_writer()
                 return Applied(value=epoch, duplicate=not known)
@@ -368,23 +373,14 @@ class LogRsm:
 
     def _open_session(self, command: OpenSession | OpenNamedSession, entry: Entry) -> Outcome:
         state = self.state
-        owner = owner_digest(command.author.identity)
         closed = state.closed() if state.closed_index else None
         if isinstance(command, OpenNamedSession):
-            return state.named.open(
-                entry.index,
-                owner,
-                command.name,
-                command.epoch,
-                command.content,
-                command.stamp_us,
-                command.ttl_s,
-                state.append_time_us,
-                closed,
-            )
+            return state.named.open(entry.index, command, state.append_time_us, closed)
         if closed is not None:
             return closed
-        if not state.sessions.open(entry.index, owner, command.nonce):
+        if not state.sessions.open(
+            entry.index, owner_digest(command.author.identity), command.nonce
+        ):
             return _NO_ROOM
         return Applied(value=entry.index)
 
@@ -469,7 +465,7 @@ class LogRsm:
         known = state.holds.get(name)
         if known is not None and known.owner != owner:
             if not override:
-                return _belongs_to(known.owner)
+                return belongs_to(known.owner)
             owner = known.owner
         if wanted.lsn <= state.truncated_lsn:
             return Rejected(Reason.HOLD_REFUSED, {"first_lsn": str(state.truncated_lsn + 1)})
@@ -500,7 +496,7 @@ class LogRsm:
                 {"name": command.name, "first_lsn": str(state.truncated_lsn + 1)},
             )
         if known.owner != command.author.identity:
-            return _belongs_to(known.owner)
+            return belongs_to(known.owner)
         state.put_hold(command.name, known._replace(revision=entry.index))
         return Applied(lsn=known.lsn, value=entry.index)
 
@@ -519,11 +515,6 @@ class LogRsm:
         # Releasing a hold that does not exist succeeds, so that a retry does.
         if known is not None:
             if not (command.override or known.owner == command.author.identity):
-                return _belongs_to(known.owner)
+                return belongs_to(known.owner)
             state.drop_hold(command.name)
         return Applied(value=state.settle_truncation(), duplicate=known is None)
-
-
-def _belongs_to(owner: str) -> Rejected:
-    """Refused: it belongs to another identity, and the command does not say `override`."""
-    return Rejected(Reason.PERMISSION_DENIED, {"role": "admin", "owner": owner})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logservice.ids import Index, Lsn
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId
 from logservice.lineage import FIRST, Lineage
 from logservice.rsm.restoring import Restoring
 
@@ -52,3 +52,36 @@ class LogStatus:
     closed_lsn: Lsn = Lsn(0)
     lineage: Lineage = FIRST
     restoring: Restoring | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSessionsQuery:
+    """Asks for the named sessions with an id above `after`, at most `limit`: a
+    `NamedSessionsPage`.
+    """
+
+    limit: int
+    after: SessionId = NO_SESSION
+
+
+class NamedSessionStatus(NamedTuple):
+    """A row of `rsm.named_sessions`. epoch: 0 when it is lost."""
+
+    session: SessionId
+    name: str
+    owner: str
+    epoch: int
+    appended: int
+    stamp_us: int
+    ttl_s: int
+    last_used: Index
+    used_us: int
+    lost: bool
+    forgotten: bool
+
+
+class NamedSessionsPage(NamedTuple):
+    """Rows by id, and whether there are more behind them."""
+
+    rows: tuple[NamedSessionStatus, ...]
+    more: bool

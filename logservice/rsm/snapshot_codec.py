@@ -17,8 +17,9 @@ alone); then the holder, the writer's owner, and
   length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``,
   in version 3 ``append time u64``;
 - in version 3, ``named sessions u32``, and per named session, by id: ``id, last sequence, last used
-  u64, owner, nonce 16 bytes, window length u32, content 32 bytes, stamp i64, append time when it
-  was last used u64, time to live in seconds u32``, and its remembered sequences as above;
+  u64, window length u32, content 32 bytes, stamp i64, append time when it was last used u64, time
+  to live in seconds u32, index of the entry that forgot it u64, owner bytes, name bytes u16``,
+  owner, name, and its remembered sequences as above;
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
 
 A state is written in the oldest version that can say it, and is refused in another: version 3 is
@@ -34,6 +35,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, deque
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from logservice_wire.digest import DIGEST_BYTES
@@ -79,7 +82,7 @@ _HOLD: Final = struct.Struct("<QHH")
 _REVISION: Final = struct.Struct("<QI")
 _SESSION: Final = struct.Struct("<QQQ16s16sI")
 _COUNT: Final = struct.Struct("<I")
-_NAMED: Final = struct.Struct(f"<QQQ16s16sI{SESSION_CONTENT_BYTES}sqQI")
+_NAMED: Final = struct.Struct(f"<QQQI{SESSION_CONTENT_BYTES}sqQIQHH")
 _REMEMBERED: Final = "QIQ"
 _REMEMBERED_TIMED: Final = "QIQQ"
 _GAP: Final = struct.Struct("<QQB")
@@ -180,22 +183,25 @@ def _version(state: LogState) -> int:
 def _named(state: LogState) -> list[bytes]:
     parts = [_COUNT.pack(len(state.named))]
     for session, row in state.named:
-        parts.append(
+        owner, name = row.identity.encode(), row.name.encode()
+        parts += (
             _NAMED.pack(
                 session,
                 row.last_sequence,
                 row.last_used,
-                row.owner,
-                row.nonce,
                 len(row.window),
                 row.content,
                 row.stamp_us,
                 row.used_us,
                 row.ttl_s,
-            )
+                row.forgotten,
+                len(owner),
+                len(name),
+            ),
+            owner,
+            name,
         )
-        flat = [number for remembered in row.window for number in remembered]
-        parts.append(_window(True, len(row.window)).pack(*flat))
+        parts.append(_window(True, len(row.window)).pack(*chain.from_iterable(row.window)))
     return parts
 
 
@@ -206,8 +212,9 @@ def _restoring(state: LogState) -> bytes:
     return _RESTORING.pack(promised.base_lsn, promised.end_lsn, promised.digest)
 
 
+@lru_cache(maxsize=2 * (SESSION_WINDOW + 1))
 def _window(newer: bool, length: int) -> struct.Struct:
-    """The layout of a session's window."""
+    """The layout of a session's window. To make one costs more than to use it."""
     return struct.Struct("<" + (_REMEMBERED_TIMED if newer else _REMEMBERED) * length)
 
 
@@ -352,23 +359,36 @@ class _Reader:
         (count,) = self._take(_COUNT)
         _check(count <= NAMED_SESSIONS_MAX, "too many named sessions")
         rows: dict[SessionId, NamedSession] = {}
-        owned: Counter[bytes] = Counter()
-        names: set[tuple[bytes, bytes]] = set()
+        owned: Counter[str] = Counter()
+        names: set[tuple[str, str]] = set()
         previous = 0
         for _ in range(count):
-            session, last, used, owner, nonce, length, content, stamp, used_us, ttl_s = self._take(
-                _NAMED
-            )
-            owned[owner] += 1
-            names.add((owner, nonce))
+            (
+                session,
+                last,
+                used,
+                length,
+                content,
+                stamp,
+                used_us,
+                ttl_s,
+                forgotten,
+                owner_bytes,
+                name_bytes,
+            ) = self._take(_NAMED)
+            owner, name = self._text(owner_bytes, IDENTITY_BYTES_MAX), self._text(name_bytes)
+            owned[owner] += not forgotten
+            names.add((owner, name))
+            _check(owner != "" and name != "", "named session without a name")
             _check(owned[owner] <= NAMED_SESSIONS_PER_OWNER_MAX, "named sessions of one identity")
             _check(previous < session <= used <= state.applied_index, "sessions out of order")
             _check(state.sessions.get(session) is None, "a session that is there twice")
             _check(used_us <= state.append_time_us, "append time of a session")
+            _check(not forgotten or used < forgotten <= state.applied_index, "forgotten session")
             _check(length <= SESSION_WINDOW, "session window")
             row = rows[SessionId(session)] = NamedSession(
                 owner,
-                nonce,
+                name,
                 last,
                 Index(used),
                 self._remembered(state, length, newer=True),
@@ -376,10 +396,12 @@ class _Reader:
                 stamp_us=stamp,
                 ttl_s=ttl_s,
                 used_us=used_us,
+                forgotten=Index(forgotten),
             )
             problem = row_problem(row)
             _check(not problem, problem)
             _check(length == min(row.appended, SESSION_WINDOW), "session window")
+            _check(not forgotten or not row.appended, "blocks of a forgotten session")
             previous = session
         _check(len(names) == count, "a name that is there twice")
         state.named = NamedSessions(rows)

@@ -29,6 +29,8 @@ from logservice.sim.config import (
     draw,
     make_encrypted,
     make_few_drives,
+    make_hold_readers,
+    make_jobs,
     make_loud,
     make_retaining,
     make_slow_catch_up,
@@ -112,6 +114,12 @@ CATCH_UP_SHARE = 0.3
 HOLDERS_SHARE = 0.4
 """Of worlds of version 2 without a rogue those in which logs are held with a time to live."""
 
+JOBS_SHARE = 0.3
+"""Of worlds of version 2 without a rogue those in which a job appends to each log."""
+
+HOLD_READERS_SHARE = 0.2
+"""Of worlds of version 2 without a rogue those in which logs are read under holds of readers."""
+
 FEW_DRIVES_SHARE = 0.3
 """Of worlds of version 2 without a rogue those whose HAKeeper drives few operators in a pass."""
 
@@ -165,6 +173,7 @@ def world_of(
     config.holders = highest > versions.FIRST and not config.rogue and _may_hold(seed)
     if highest > versions.FIRST and not config.rogue:
         _limit_drives(config)
+        _add_jobs(config)
     if config.calm:
         if highest > versions.FIRST and not config.rogue:
             if OLDER_SHARE <= chance < OLDER_SHARE + IDLE_SHARE:
@@ -202,6 +211,13 @@ def _limit_drives(config: SimConfig) -> None:
     chance = random.Random(f"drives/{config.seed}")
     if chance.random() < FEW_DRIVES_SHARE:
         make_few_drives(config, chance.choice(FEW_DRIVES))
+
+
+def _add_jobs(config: SimConfig) -> None:
+    if random.Random(f"any jobs/{config.seed}").random() < JOBS_SHARE:
+        make_jobs(config)
+    if random.Random(f"any hold readers/{config.seed}").random() < HOLD_READERS_SHARE:
+        make_hold_readers(config)
 
 
 def _may_restore(seed: int) -> bool:

@@ -106,6 +106,20 @@ class SimConfig:
     holders: bool = False
     """Somebody holds each log with a time to live; see `clients.holder`."""
 
+    jobs: bool = False
+    """A job appends to each log in named sessions; see `clients.job`."""
+    names_max: int = 0
+    """Named sessions of one identity; 0: as in the product. See `lowered`."""
+    forks: bool = False
+    """Logs go on as another history, which named sessions do not survive; see `clients.forker`."""
+
+    hold_readers: bool = False
+    """Somebody reads each log under holds of a reader; see `clients.holding_reader`."""
+    reader_hold_stands_s: float = 0.0
+    """When such a hold lapses that stands still, and behind how many bytes one does; 0: as in the
+    product. See `lowered`."""
+    reader_hold_bytes: int = 0
+
     drives_per_pass: int = 0
     """Operators that a pass of HAKeeper drives; 0: as in the product. See `lowered`."""
 
@@ -354,6 +368,25 @@ def make_little_memory(config: SimConfig) -> None:
 def make_few_drives(config: SimConfig, most: int) -> None:
     """Let a pass of HAKeeper drive so few operators that some have to wait in a small cluster."""
     config.drives_per_pass = most
+
+
+def make_jobs(config: SimConfig) -> None:
+    """Let a job append to each log. In some of these worlds logs are forked, and in some of the
+    others there is room for few names.
+    """
+    chance = random.Random(f"jobs/{config.seed}")
+    config.jobs = True
+    config.forks = chance.random() < 0.4
+    config.names_max = 0 if config.forks else chance.choice((0, 3))
+
+
+def make_hold_readers(config: SimConfig) -> None:
+    """Let somebody read each log under a reader's holds. In most worlds they lapse soon."""
+    chance = random.Random(f"hold readers/{config.seed}")
+    config.hold_readers = True
+    kind = chance.choice(("stands", "bytes", "time"))
+    config.reader_hold_stands_s = chance.choice((3.0, 8.0)) if kind == "stands" else 0.0
+    config.reader_hold_bytes = chance.choice((1024, 4096)) if kind == "bytes" else 0
 
 
 def make_loud(config: SimConfig) -> None:

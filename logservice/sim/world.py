@@ -37,8 +37,12 @@ from logservice.sim.checkers.retention import OLD_LATE_S, OLD_SHARE, Retained
 from logservice.sim.checkers.times import leads_in_vain
 from logservice.sim.clients import final_checks
 from logservice.sim.clients.administrator import Administrator
-from logservice.sim.clients.client import Client, ShardHistory, runs_of, times_of
+from logservice.sim.clients.client import Client, ShardHistory, runs_of, stamps_of, times_of
+from logservice.sim.clients.forker import Forker
 from logservice.sim.clients.holder import GONE_S, Holder
+from logservice.sim.clients.holding_reader import HoldingReader
+from logservice.sim.clients.job import Job
+from logservice.sim.clients.job_checks import jobs
 from logservice.sim.clients.loud import Loud
 from logservice.sim.clients.mirrorer import Mirrorer
 from logservice.sim.clients.neighbour import Neighbour
@@ -239,7 +243,7 @@ class World:
         for pulse in self._pulses:
             pulse.cancel()
         await self._settle()
-        if config.holders:
+        if config.holders or config.hold_readers:
             await self._expired()
         if self._administrator is not None:
             await self._deletions(self._administrator)
@@ -279,9 +283,16 @@ class World:
             for kind in kinds:
                 number += 1
                 self._begin_client(kind(self, number, shard, self.histories[shard]))
-        for shard in self.shards if config.holders else ():
-            number += 1
-            self._begin_client(Holder(self, number, shard, self.histories[shard]))
+        more: list[type[Client]] = [
+            *[Holder] * config.holders,
+            *[Job] * config.jobs,
+            *[Forker] * config.forks,
+            *[HoldingReader] * config.hold_readers,
+        ]
+        for kind in more:
+            for shard in self.shards:
+                number += 1
+                self._begin_client(kind(self, number, shard, self.histories[shard]))
         if self._restorer is not None:
             self._begin_client(self._restorer)
         if self._policies is not None:
@@ -707,6 +718,7 @@ class World:
                 history.operations.append(
                     Truncate("retention", lsn, asked_s, asked_s, Outcome.UNKNOWN)
                 )
+            self._join_jobs(history)
             verdict = check(history.operations)
             for count in ("acked records", "reads", "acked records read back", "truncates"):
                 self.counts[count] += verdict.counts[count]
@@ -722,6 +734,8 @@ class World:
                 self.violate("holds", f"shard {shard}: {problem}")
             for problem in final_checks.times(history):
                 self.violate("append-times", f"shard {shard}: {problem}")
+            for problem in jobs(history.jobs, history.operations):
+                self.violate("jobs", f"shard {shard}: {problem}")
             for problem in final_checks.trespasses(history):
                 self.violate("ownership", f"shard {shard}: {problem}")
             if self.config.loud and not self._is_loud(shard):
@@ -736,6 +750,13 @@ class World:
                 if replica.ready_to_lead and found != log.witnesses:
                     said = f"{found} witnesses, created with {log.witnesses}"
                     self.violate("witnesses", f"shard {log.shard} led by {store.store_id}: {said}")
+
+    def _join_jobs(self, history: ShardHistory) -> None:
+        """What all attempts of jobs say of a block is one append."""
+        for record in history.jobs.epochs:
+            for append, epoch in record.appends():
+                history.operations.append(append)
+                history.epochs[append.batch] = epoch
 
     def _by_policy(self, shard: ShardId) -> Sequence[tuple[float, int]]:
         """What retention let go of a log, and when."""
@@ -765,14 +786,17 @@ class World:
         position = first
         runs: list[Run] = []
         times: list[tuple[int, int]] = []
+        stamps: list[tuple[str, int]] = []
         while position <= applied:
             found = read_log_here(host.replicas.running[shard], position, 1 << 20)
             runs += runs_of(found)
             times += times_of(found)
+            stamps += stamps_of(found)
             if found.next_lsn == position:
                 break
             position = Lsn(found.next_lsn)
         history.times.update(times)
+        history.jobs.stamps.update(stamps)
         self._search_times(host.replicas.running[shard], times)
         return Read(
             "final",

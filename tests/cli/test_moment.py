@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from logservice.cli.shell.moment import moment_us
+from logservice.cli.shell.moment import moment_text, moment_us
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,16 @@ def test_what_it_means(text: str, seconds: float) -> None:
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(click.BadParameter):
         moment_us(text)
+
+
+@pytest.mark.parametrize(
+    ("us", "shown"),
+    [
+        (1_795_752_000_000_001, "2026-11-27T04:00:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (2**63 - 1, str(2**63 - 1)),
+        (-(2**63), str(-(2**63))),
+    ],
+)
+def test_a_moment_as_text(us: int, shown: str) -> None:
+    assert moment_text(us) == shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 
-from logservice_wire.block import Block, validate_block
+from logservice_wire.block import Block, is_wide, validate_block
 from logservice_wire.bounds import SESSION_WINDOW
 from logservice_wire.digest import START, Digester
 from logservice_wire.errors import (
@@ -122,6 +122,18 @@ class FakeLog:
         if asked.content != found.content:
             raise SequenceReused(lsn=min((lsn for lsn, _, _ in found.window.values()), default=0))
         return session, found
+
+    def listed(self) -> list[log_pb2.NamedSession]:
+        return [
+            log_pb2.NamedSession(
+                session_id=one, name=name, owner="me", epoch=self.sessions[one].last >> 32
+            )
+            for name, one in sorted(self.named.items(), key=lambda item: item[1])
+        ]
+
+    def forget(self, session: int) -> None:
+        self.named = {name: one for name, one in self.named.items() if one != session}
+        self.sessions.pop(session, None)
 
     def append(
         self,
@@ -296,9 +308,9 @@ class FakeLog:
 
 
 def leave_out_values(response: log_pb2.ReadResponse) -> None:
-    """As a store does that was asked for no values."""
+    """As a store does that was asked for no values: it opens no wide block."""
     for run in response.blocks:
-        if run.gap == log_pb2.GAP_REASON_NONE:
+        if run.gap == log_pb2.GAP_REASON_NONE and not is_wide(run.block):
             run.timestamp_us = Block.parse(run.block).timestamp_us
             run.block_bytes = len(run.block)
             run.block = b""

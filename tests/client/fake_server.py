@@ -70,6 +70,11 @@ class FakeCluster:
         self.deleted: set[int] = set()
         self.leader = 0
         self.forward = True
+        self.older = False
+        """Whether the stores are of release 0.1.0, which knows no names of sessions, and
+        no times to live."""
+        self.lie: Callable[[log_pb2.OpenSessionResponse], None] = lambda answer: None
+        """What a store that was taken over makes of its answer about a name."""
         self.hakeeper_ready = True
         self.advertise_leader = True
         self.redundancy = (0, 0)
@@ -279,19 +284,37 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def OpenSession(self, request: log_pb2.OpenSessionRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
         log.check_lineage(request.lineage)
-        if request.name:
+        if request.name and not self.cluster.older:
             session, found = log.open_named(request)
-            return log_pb2.OpenSessionResponse(
+            answer = log_pb2.OpenSessionResponse(
                 position=self.cluster.position(log),
                 session_id=session,
                 nonce=found.nonce,
                 appended=found.last & (2**32 - 1),
                 stamp_us=found.stamp_us,
+                named=True,
             )
+            self.cluster.lie(answer)
+            return answer
         session, nonce = log.open_session()
         return log_pb2.OpenSessionResponse(
             position=self.cluster.position(log), session_id=session, nonce=nonce
         )
+
+    @typed
+    async def ListSessions(self, request: log_pb2.ListSessionsRequest, context: Any) -> Any:
+        log = self.log(request.shard_id)
+        behind = [one for one in log.listed() if one.session_id > request.after]
+        return log_pb2.ListSessionsResponse(
+            position=self.cluster.position(log), sessions=behind[:2], more=len(behind) > 2
+        )
+
+    @typed
+    async def ForgetSession(self, request: log_pb2.ForgetSessionRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        log.check_lineage(request.lineage)
+        log.forget(request.session_id)
+        return log_pb2.ForgetSessionResponse(position=self.cluster.position(log))
 
     @typed
     async def Append(self, request: log_pb2.AppendRequest, context: Any) -> Any:
@@ -490,8 +513,9 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def SetHold(self, request: log_pb2.SetHoldRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
         log.check_lineage(request.lineage)
-        log.set_hold(request.name, request.lsn, request.ttl_s)
-        return log_pb2.SetHoldResponse(position=self.cluster.position(log))
+        ttl_s = 0 if self.cluster.older else request.ttl_s
+        log.set_hold(request.name, request.lsn, ttl_s)
+        return log_pb2.SetHoldResponse(position=self.cluster.position(log), ttl_s=ttl_s)
 
     @typed
     async def RenewHold(self, request: log_pb2.RenewHoldRequest, context: Any) -> Any:

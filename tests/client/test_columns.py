@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from logservice_client import CodecMissing, InvalidArgument, LogClient, Records, TooLarge
+from logservice_client import CodecMissing, InvalidArgument, LogClient, Records, TooLarge, arrow
 from logservice_client import read_result as read_results
-from logservice_client.arrow import SCHEMA, block_of, headers, keys, times, values
+from logservice_client.arrow import (
+    PAIRS,
+    SCHEMA,
+    block_of,
+    header_pairs,
+    headers,
+    joined_batch,
+    keys,
+    own_times,
+    times,
+    values,
+)
 from logservice_client.bounds import ANSWER_PLAIN_BYTES_MAX
 from logservice_client.read_result import ReadResult
 from logservice_wire import block as blocks
 from logservice_wire.block import Block, encode_block
 from logservice_wire.bounds import BLOCK_PLAIN_BYTES_MAX
-from logservice_wire.column_block import encode_columns
+from logservice_wire.column_block import Binary, Parts, block_of_parts, encode_columns
 from logservice_wire.errors import CorruptBlock
 
 from tests.client.fake_server import FakeCluster
@@ -36,6 +48,9 @@ def item(data: bytes, lsn: int = 1, skipped: int = 0, count: int | None = None) 
 
 def answer(*items: Records) -> ReadResult:
     return ReadResult(items, items[-1].next_lsn, 1, items[-1].next_lsn - 1)
+
+
+LARGE_PAIRS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
 
 
 async def test_columns_come_back(client: LogClient, cluster: FakeCluster) -> None:
@@ -194,6 +209,11 @@ BATCH = pa.record_batch([pa.array([b"a", b"b"])], ["value"])
             "headers", pa.array([[("a", None)], []], pa.map_(pa.string(), pa.binary()))
         ),
         BATCH.append_column("headers", pa.array([[(1, b"")], []], pa.map_(pa.int8(), pa.binary()))),
+        BATCH.append_column("headers", pa.array([[{"key": None, "value": b""}], []], PAIRS)),
+        BATCH.append_column("headers", pa.array([[{"key": "k", "value": None}], []], PAIRS)),
+        BATCH.append_column("headers", pa.array([[None], []], PAIRS)),
+        BATCH.append_column("headers", pa.array([["k"], []], pa.list_(pa.string()))),
+        BATCH.append_column("headers", pa.array([[{"value": b"", "key": "k"}], []])),
         pa.record_batch([pa.array([b"a", None])], ["value"]),
         pa.record_batch([pa.array([], pa.binary())], ["value"]),
     ],
@@ -226,12 +246,76 @@ def test_a_batch_that_is_no_records(batch: pa.RecordBatch) -> None:
             pa.array([[("a", "1")], []], pa.map_(pa.large_string(), pa.string())),
             [{"a": b"1"}, {}],
         ),
+        (
+            "headers",
+            pa.array(
+                [[{"key": "z", "value": b"9"}], None, [{"key": "a", "value": b"1"}]], PAIRS
+            ).slice(1),
+            [{}, {"a": b"1"}],
+        ),
+        (
+            "headers",
+            pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], []], LARGE_PAIRS),
+            [{"a": b"2"}, {}],
+        ),
     ],
 )
 def test_columns_of_kindred_types(name: str, column: pa.Array, wanted: list[Any]) -> None:
     found = Block.parse(block_of(BATCH.append_column(name, column))).columns()
     shown = {"key": found.keys, "timestamp": found.times_us, "headers": found.headers}[name]()
     assert (found.records(), shown) == ([b"a", b"b"], wanted)
+
+
+def test_more_headers_than_a_reader_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a list of pairs and as a map."""
+    pairs = pa.array([[{"key": "", "value": b""}] * 2, [{"key": "k", "value": b""}]], PAIRS)
+    mapped = pa.array([[("", b"")] * 2, [("k", b"")]], pa.map_(pa.string(), pa.binary()))
+    for limit, refused in ((3, False), (2, True)):
+        monkeypatch.setattr(arrow, "BLOCK_HEADERS_MAX", limit)
+        for column in (pairs, mapped):
+            batch = BATCH.append_column("headers", column)
+            if refused:
+                with pytest.raises(TooLarge, match="block_headers 3"):
+                    block_of(batch)
+            else:
+                assert Block.parse(block_of(batch)).columns().headers() == [{"": b""}, {"k": b""}]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("first", "count"), [(0, 15), (1, 14), (3, 9), (4, 1), (2, 1), (8, 7)])
+def test_headers_as_pairs(codec: str | None, first: int, count: int) -> None:
+    """Null for a record that has none; those of a part, at any bit of the bitmap."""
+    columns = item(encode_columns(VALUES, 7, **COLUMNS, codec=codec), 1, first, count).columns()
+    found = header_pairs(columns)
+    found.validate(full=True)
+    assert found.type == PAIRS
+    listed = [
+        [{"key": name, "value": content} for name, content in one.items()] or None
+        for one in HEADERS[first : first + count]
+    ]
+    assert found.to_pylist() == listed
+    assert own_times(columns).cast(pa.int64()).to_pylist() == TIMES[first : first + count]
+    plain = item(encode_block(VALUES, 7), 1, first, count).columns()
+    assert header_pairs(plain).null_count == own_times(plain).null_count == count
+
+
+def test_what_cannot_be_opened_says_where_it_is() -> None:
+    """Of one item, and of several that are put together."""
+    sound = item(encode_columns([b"a", b"b"], 7, headers=[{"h": b""}, {}]), 4)
+    bad = Binary(struct.pack("<iii", 0, 1, 2), b"h\xff")
+    named = (struct.pack("<iii", 0, 1, 2), bad, Binary(bad.offsets, b"cc"))
+    parts = Parts(2, Binary(bad.offsets, b"vv"), headers=named)
+    broken = item(block_of_parts(parts, 7), 6)
+    for call in (broken.to_arrow, lambda: joined_batch([sound, broken, sound])):
+        with pytest.raises(CorruptBlock) as caught:
+            call()
+        error = caught.value
+        assert (error.number("first_lsn"), error.number("last_lsn")) == (6, 7)
+        assert "name of a header" in error.metadata["detail"]
+    lie = item(next(iter(LIES.values()))(), 9)
+    with pytest.raises(CorruptBlock) as caught:
+        lie.columns()
+    assert caught.value.number("first_lsn") == 9
 
 
 def test_a_batch_of_values_alone_is_a_plain_block() -> None:

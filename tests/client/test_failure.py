@@ -123,3 +123,10 @@ def test_a_bug_of_the_server_is_not_asked_for_again() -> None:
     error = error_of(failure(grpc.StatusCode.INTERNAL), mutating=False)
     assert error.outcome is Outcome.UNKNOWN
     assert not may_repeat(error, mutating=False, idempotent=True)
+
+
+def test_what_a_later_cluster_version_takes_is_not_asked_for_again() -> None:
+    for mutating, idempotent in ((False, True), (True, True), (True, False)):
+        early = NotReady(cluster_version=1, needed=2)
+        assert not may_repeat(early, mutating=mutating, idempotent=idempotent)
+        assert may_repeat(NotReady("no leader"), mutating=mutating, idempotent=idempotent)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from logservice_client import held_log
+from logservice_client import LogClient, held_log
 from logservice_client.bounds import HOLD_RENEWALS_PER_TTL
 from logservice_client.held_log import HeldLog
 from logservice_wire.errors import (
@@ -20,6 +20,7 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
+from tests.client.fake_server import FakeCluster
 from tests.waiting import eventually
 
 TTL_S = 60
@@ -236,3 +237,24 @@ async def test_a_renewal_that_hangs_does_not_keep_the_block_from_ending(time: Ti
         await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
         await eventually(hangs.is_set)
     assert log.released
+
+
+async def test_a_store_that_knows_no_times_to_live_keeps_no_hold_for_ever(
+    cluster: FakeCluster,
+) -> None:
+    """A store of release 0.1.0 ignores the field; nobody would release what its client left."""
+    cluster.older = True
+    async with LogClient(cluster.endpoints) as client:
+        log = client.shard(1)
+        await log.append([b"a", b"b"])
+        with pytest.raises(NotReady, match="cluster version 2"):
+            await log.set_hold("job", 1, ttl=TTL_S)
+        with pytest.raises(NotReady):
+            async with log.hold("job", 1):
+                raise AssertionError("it does not stand")
+        assert cluster.logs[1].holds == {}
+        await log.set_hold("for ever", 1)
+        assert cluster.logs[1].holds == {"for ever": 1}
+        cluster.older = False
+        async with log.hold("job", 1) as held:
+            assert held.sure

@@ -12,7 +12,15 @@ import pytest_asyncio
 from logservice_client import LogClient
 from logservice_client.named_session import NamedSession
 from logservice_wire.block import encode_block
-from logservice_wire.errors import Fenced, NotReady, SequenceReused, SessionExpired, UnknownOutcome
+from logservice_wire.errors import (
+    Fenced,
+    NotReady,
+    Outcome,
+    SequenceReused,
+    SessionExpired,
+    UnknownOutcome,
+)
+from logservice_wire.v1 import log_pb2
 
 from tests.client.fake_server import FakeCluster, Fault
 
@@ -71,6 +79,19 @@ async def test_inv_named_session_two_at_once(cluster: FakeCluster) -> None:
     assert records(cluster) == wanted(130)
 
 
+async def test_a_store_that_leads_no_more_does_not_know_the_session(cluster: FakeCluster) -> None:
+    async with LogClient(cluster.endpoints) as client:
+        mine = await session(client)
+        cluster.faults.append(Fault(SessionExpired()))
+        await mine.append(block(1))
+        assert mine.appended == 1
+        cluster.faults.extend(Fault(SessionExpired()) for _ in range(2))
+        with pytest.raises(SessionExpired):
+            await mine.append(block(2))
+        assert mine.appended == 1
+    assert records(cluster) == wanted(1)
+
+
 async def test_another_content_and_an_earlier_epoch_are_refused(cluster: FakeCluster) -> None:
     async with LogClient(cluster.endpoints) as client:
         mine = await session(client)
@@ -94,6 +115,40 @@ async def test_a_log_that_was_continued_by_force_is_no_new_start(cluster: FakeCl
             with pytest.raises(SessionExpired):
                 await session(client, epoch)
     assert records(cluster) == wanted(1)
+
+
+async def test_inv_named_session_a_store_that_knows_no_names_gets_no_block(
+    cluster: FakeCluster,
+) -> None:
+    """It opens a session without one, where epoch 0 would begin as any session does."""
+    cluster.older = True
+    async with LogClient(cluster.endpoints) as client:
+        for epoch in (0, 3):
+            with pytest.raises(NotReady, match="cluster version 2") as caught:
+                await session(client, epoch)
+            assert caught.value.outcome is Outcome.NOT_APPLIED
+        cluster.older = False
+        mine = await session(client, 0)
+        cluster.older = True
+        with pytest.raises(NotReady):
+            await mine.open()
+    assert records(cluster) == []
+
+
+async def test_an_answer_that_no_store_gives_moves_no_block_into_another_epoch(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LogClient(cluster.endpoints) as client:
+        answer = log_pb2.OpenSessionResponse(session_id=9, appended=2**32, named=True)
+
+        async def call(*_: object) -> log_pb2.OpenSessionResponse:
+            return answer
+
+        monkeypatch.setattr(client.shard(1)._caller, "call", call)
+        with pytest.raises(UnknownOutcome, match="4294967296 blocks"):
+            await session(client)
+        answer.appended = 2**32 - 1
+        assert (await session(client)).appended == 2**32 - 1
 
 
 async def test_blocks_carry_the_writer_epoch_of_their_handle(cluster: FakeCluster) -> None:

@@ -62,6 +62,12 @@ def test_every_call(cluster: FakeCluster) -> None:
         assert shard.connect().applied_lsn == 3
         assert len(shard.allocate_timestamps(3)) == 3
         shard.release_writer()
+        for name in "abc":
+            shard.named_session(name, epoch=7, content=b"c" * 32, stamp_us=1)
+        listed = shard.named_sessions()
+        assert [(one.name, one.epoch) for one in listed] == [("a", 7), ("b", 7), ("c", 7)]
+        shard.forget_session(listed[0].session_id, last_used=listed[0].last_used)
+        assert [one.name for one in shard.named_sessions(stale=True)] == ["b", "c"]
         assert client.hakeeper.allocate_ids(2) == range(1, 3)
         assert client.hakeeper.shard_info(shard_id).shard_id == shard_id
         assert len(client.hakeeper.cluster_state().stores) == 1

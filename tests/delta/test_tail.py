@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -21,16 +22,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from logservice_client import LogClient, SyncLogClient
+from logservice_client import LogClient, Records, SyncLogClient
 from logservice_client.testing import Cluster, local_cluster
 from logservice_delta import LogName, LogTable, Pace, TableConflict, tail
 from logservice_delta.command import parse_arguments
-from logservice_wire.errors import Truncated
+from logservice_delta.tail import ITEM_BYTES, Waiting
+from logservice_wire.block import Block, encode_block
+from logservice_wire.column_block import Binary, Parts, block_of_parts, encode_columns
+from logservice_wire.errors import CorruptBlock, Truncated
 from logservice_wire.v1 import log_pb2
 
 from tests.client.fake_server import FakeCluster
 from tests.delta.rows import lsns, values
 from tests.waiting import eventually
+from tests.wire.test_wide_block import LIES
 
 pytestmark = pytest.mark.processes
 
@@ -202,6 +207,146 @@ def test_keys_headers_and_times_have_columns(
     assert found["key"].to_pylist() == [None, b"k", None]
     assert found["headers"].to_pylist() == [None, [("a", b"1")], []]
     assert [one.timestamp() for one in found["timestamp"].to_pylist()[1:]] == [2e-5, 2.1e-5]
+
+
+def test_what_python_has_no_word_for(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    """Times of any 64 bits; a name that a record has twice, of which a table keeps both."""
+    log = client.shard(client.hakeeper.create_shard())
+    ends = [-(2**63), -62_135_596_800_000_001, 253_402_300_800_000_000, 2**63 - 1]
+    log.append_columns([b""] * 4, keys=[b"", None, b"", None], times_us=ends)
+    offsets = struct.pack("<iii", 0, 1, 2)
+    named = (struct.pack("<ii", 0, 2), Binary(offsets, b"aa"), Binary(offsets, b"12"))
+    log.append_block(block_of_parts(Parts(1, ONE, headers=named), 5))
+    said(run(cluster, tmp_path / "t", "--log", log.shard_id))
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().sort_by("lsn")
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [*ends, 5]
+    assert found["key"].to_pylist() == [b"", None, b"", None, None]
+    assert found["headers"].to_pylist() == [*[None] * 4, [("a", b"1"), ("a", b"2")]]
+
+
+def test_a_damaged_column_ends_it_and_says_where(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    log.append([b"one", b"two"])
+    said(run(cluster, tmp_path / "t", "--log", log.shard_id))
+    log.append([b"three"])
+    named = (struct.pack("<ii", 0, 1), Binary(ONE.offsets, b"\xff"), Binary(ONE.offsets, b"v"))
+    log.append_block(block_of_parts(Parts(1, ONE, headers=named), 5))
+    log.append([b"five"])
+    for _ in range(2):
+        done = run(cluster, tmp_path / "t", "--log", log.shard_id)
+        assert done.returncode == 1
+        assert "name of a header" in done.stderr
+        assert "first_lsn=4 last_lsn=4" in done.stderr
+        assert values(tmp_path / "t") == {1: b"one", 2: b"two"}
+
+
+def test_it_waits_for_opened_bytes() -> None:
+    """A few bytes may be a great many."""
+    block = Block.parse(encode_columns([bytes(10**7)], 0, codec="zstd"))
+    waiting = Waiting()
+    waiting.take(Records(1, 1, 1, block, 0))
+    assert len(block.data) < 10**5
+    assert waiting.size > 10**7
+
+
+ONE = Binary(struct.pack("<ii", 0, 1), b"v")
+
+
+async def test_a_few_bytes_that_are_much_memory_are_committed_by_what_they_are_opened_to(
+    tmp_path: Path,
+) -> None:
+    """A writer may let 64 MiB of a log be 16 GiB of columns; nobody has them all at once."""
+    bomb = encode_columns([bytes(1 << 20)], 7, codec="zstd")
+    small = encode_columns([bytes(40_000)], 7, codec="lz4")
+    assert len(bomb) < 8000
+    assert len(small) < 600
+    fake = await FakeCluster.start(1)
+    try:
+        async with LogClient(fake.endpoints) as client:
+            log = client.shard(1)
+            await log.status()
+            for _ in range(6):
+                await log.append_block(bomb)
+            for _ in range(40):
+                await log.append_block(small)
+            assert log.lineage is not None
+            table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+            commits: list[tuple[int, int]] = []
+            pace = Pace(commit_bytes=2 << 20, commit_s=3600.0)
+            await tail(
+                log,
+                table,
+                until_tail=True,
+                pace=pace,
+                committed=lambda *commit: commits.append(commit),
+            )
+    finally:
+        await fake.stop()
+    assert commits == [(2, 2), (2, 4), (2, 6), (40, 46)]
+
+
+def test_blocks_of_a_byte_count_as_what_they_are_in_memory() -> None:
+    waiting = Waiting()
+    block = Block.parse(encode_block([b"x"], 7))
+    for lsn in range(1, 101):
+        waiting.take(Records(lsn, 1, 1, block, 0))
+    assert waiting.size == 100 * (len(block.data) + ITEM_BYTES)
+    assert len(waiting.rows(1)) == 100
+
+
+async def test_blocks_that_nobody_can_read(tmp_path: Path) -> None:
+    """Who may append can append one, and no store looks. It ends the tail, or is left out."""
+    lies = [LIES[name]() for name in ("negative", "a name that is not UTF-8")]
+    fake = await FakeCluster.start(1)
+    try:
+        async with LogClient(fake.endpoints) as client:
+            log = client.shard(1)
+            assert await log.append(b"a") == 1
+            for number, lie in enumerate(lies):
+                assert await log.append_block(lie) == 2 + 2 * number
+            assert await log.append(b"b") == 6
+            assert log.lineage is not None
+            for _ in range(2):
+                table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+                with pytest.raises(CorruptBlock) as caught:
+                    await tail(log, table, until_tail=True)
+                assert caught.value.number("first_lsn") == 2
+            told: list[tuple[int, int]] = []
+
+            def unreadable(records: int, error: CorruptBlock) -> None:
+                told.append((error.number("first_lsn"), records))
+
+            assert await tail(log, table, until_tail=True, unreadable=unreadable) == 2
+            assert told == [(2, 2), (4, 2)]
+            # Where nothing else came the table goes on, too.
+            assert await log.append_block(lies[0]) == 7
+            table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+            assert await tail(log, table, until_tail=True, unreadable=unreadable) == 0
+            table = LogTable.open(str(tmp_path / "t"), LogName("c", 1), log.lineage)
+            assert table.last_lsn == 8
+    finally:
+        await fake.stop()
+    assert values(tmp_path / "t") == {1: b"a", 6: b"b"}
+
+
+def test_the_command_says_what_nobody_can_read(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    log = client.shard(client.hakeeper.create_shard())
+    log.append(b"a")
+    log.append_block(LIES["offsets that descend"]())
+    log.append(b"b")
+    done = run(cluster, tmp_path / "t", "--log", log.shard_id)
+    assert done.returncode == 1
+    assert "CORRUPT_BLOCK" in done.stderr
+    assert "lsn=2" in done.stderr
+    lines = said(run(cluster, tmp_path / "t", "--log", log.shard_id, "--leave-out-unreadable"))
+    assert [(one["left_out"], one["lsn"]) for one in lines if "left_out" in one] == [(2, 2)]
+    assert values(tmp_path / "t") == {1: b"a", 4: b"b"}
 
 
 async def test_it_commits_by_bytes_and_by_time(cluster: Cluster, tmp_path: Path) -> None:

@@ -130,6 +130,23 @@ def appended(requests: Iterator[log_pb2.AppendStreamRequest]) -> Iterator[Messag
             yield log_pb2.AppendStreamResponse(position=POSITION, acks=acks)
 
 
+SESSIONS = [
+    log_pb2.NamedSession(
+        session_id=9,
+        name="spark-stream/0b7c/3",
+        owner="owner-a",
+        epoch=41,
+        appended=7,
+        last_used=80,
+        used_us=1_795_752_000_000_000,
+    ),
+    log_pb2.NamedSession(
+        session_id=11, name="spark-write/nightly/0", owner="owner-b", ttl_s=86_400, last_used=81
+    ),
+    log_pb2.NamedSession(session_id=12, name="lost", owner="owner-b", lost=True, last_used=82),
+    log_pb2.NamedSession(session_id=13, name="gone", owner="owner-b", forgotten=True),
+]
+
 ANSWERS: dict[str, Callable[[], Message]] = {
     "Connect": lambda: log_pb2.ConnectResponse(position=POSITION),
     "OpenSession": lambda: log_pb2.OpenSessionResponse(
@@ -176,7 +193,9 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     ),
     "AcquireWriter": lambda: log_pb2.AcquireWriterResponse(position=POSITION, epoch=10),
     "ReleaseWriter": lambda: log_pb2.ReleaseWriterResponse(position=POSITION),
-    "SetHold": lambda: log_pb2.SetHoldResponse(position=POSITION),
+    "SetHold": lambda: log_pb2.SetHoldResponse(position=POSITION, ttl_s=60),
+    "ListSessions": lambda: log_pb2.ListSessionsResponse(position=POSITION, sessions=SESSIONS),
+    "ForgetSession": lambda: log_pb2.ForgetSessionResponse(position=POSITION),
     "RenewHold": lambda: log_pb2.RenewHoldResponse(position=POSITION, lsn=30),
     "ReleaseHold": lambda: log_pb2.ReleaseHoldResponse(position=POSITION),
     "AllocateTimestamps": lambda: log_pb2.AllocateTimestampsResponse(position=POSITION, first=78),
@@ -322,6 +341,8 @@ COMMANDS = {
     "hold-set-ttl": ("hold", "set", 1, "backup", 30, "--ttl", 60),
     "hold-renew": ("hold", "renew", 1, "backup"),
     "hold-list": ("hold", "list", 1),
+    "session-list": ("session", "list", 1),
+    "session-forget": ("session", "forget", 1, "spark-write/*", "--owner", "owner-b"),
     "hold-release": ("hold", "release", 1, "backup"),
     "timestamps": ("timestamps", 1, 3),
     "transfer": ("transfer", 1),

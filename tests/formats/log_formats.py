@@ -341,8 +341,8 @@ def _named_log_state() -> LogState:
     state = _timed_log_state()
     _, session = next(iter(state.sessions))
     lost = NamedSession(
-        CLAIM.owner,
-        bytes(range(16)),
+        APP.identity,
+        "spark-stream/lost",
         0,
         Index(8),
         content=NO_CONTENT,
@@ -355,8 +355,8 @@ def _named_log_state() -> LogState:
         {
             SessionId(5): lost,
             SessionId(9): NamedSession(
-                CLAIM.owner,
-                NONCE,
+                "spiffe://ärchiv",
+                "spark-write/nightly/7",
                 (7 << 32) + 2,
                 Index(30),
                 deque(session.window),
@@ -364,6 +364,17 @@ def _named_log_state() -> LogState:
                 stamp_us=-TIME_US,
                 ttl_s=86_400,
                 used_us=TIME_US,
+            ),
+            SessionId(11): NamedSession(
+                APP.identity,
+                "spark-write/nightly/8",
+                7 << 32,
+                Index(31),
+                content=NO_CONTENT,
+                stamp_us=0,
+                ttl_s=0,
+                used_us=TIME_US,
+                forgotten=Index(32),
             ),
         }
     )
@@ -471,6 +482,7 @@ _COMMANDS_2: tuple[commands.Command, ...] = (
     commands.Retain(7, Lsn(4096)),
     commands.TruncateMirror(APP, bytes(range(16)), Lsn(2**40)),
     commands.OpenNamedSession(APP, 2**31 - 1, 86_400, TIME_US, bytes(range(32)), "spark/ärchiv/7"),
+    commands.ForgetSession(APP, True, SessionId(2**40), Index(2**41)),
 )
 
 _BLOCKS = [

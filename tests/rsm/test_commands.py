@@ -15,7 +15,7 @@ from logservice.bounds import (
     NAME_BYTES_MAX,
     TIMESTAMPS_PER_CALL_MAX,
 )
-from logservice.ids import Index, Lsn
+from logservice.ids import Index, Lsn, SessionId
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
@@ -24,6 +24,7 @@ from logservice.rsm.commands import (
     Connect,
     EndRestore,
     ExpireHold,
+    ForgetSession,
     OpenNamedSession,
     OpenSession,
     ReleaseHold,
@@ -77,6 +78,10 @@ GOLDEN: list[tuple[Command, str]] = [
     (
         OpenNamedSession(APP, 258, 60, -2, b"c" * 32, "x"),
         "12020000" + BY + "020100003c000000feffffffffffffff" + "63" * 32 + "78",
+    ),
+    (
+        ForgetSession(APP, True, SessionId(258), Index(3)),
+        "13020000" + BY + "01" + "0201000000000000" + "0300000000000000",
     ),
 ]
 

@@ -7,8 +7,16 @@ import random
 import pytest
 
 from logservice.entry import EntryKind
-from logservice.ids import Lsn
-from logservice.rsm.commands import AcquireWriter, Command, OpenSession, SetHold, Truncate
+from logservice.ids import Index, Lsn, SessionId
+from logservice.rsm.commands import (
+    AcquireWriter,
+    Command,
+    ForgetSession,
+    OpenNamedSession,
+    OpenSession,
+    SetHold,
+    Truncate,
+)
 from logservice.rsm.log_rsm import LogRsm
 from tests.owners import APP, NONCE
 from tests.rsm.shard_driver import ShardDriver, landed, request
@@ -52,6 +60,8 @@ def test_inv_rsm_never_raises_mutated_entries(seed: int) -> None:
                 SetHold(APP, False, Lsn(number + 1), "h"),
                 Truncate(APP, Lsn(number + 1), 0),
                 AcquireWriter(APP, False, 0, rng.random() < 0.01, "w"),
+                OpenNamedSession(APP, rng.randrange(9), 0, 0, bytes(32), f"n{rng.randrange(3)}"),
+                ForgetSession(APP, False, SessionId(rng.randrange(number + 1)), Index(number)),
             ]
             command = rng.choice(commands)
             good = shard.command_entry(command)

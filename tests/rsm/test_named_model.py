@@ -1,9 +1,9 @@
 """Named sessions against a dumb model: attempts at the same work, in any order, late and differing.
 
 Each step is of some process: it opens a name for an epoch, with one of two contents, or appends the
-next block of what it has opened, an earlier one once more, or one too far ahead. Answers have to be
-the model's; and whatever happens, the log has of each epoch of each name the first blocks of one
-content, each once and in their order.
+next block of what it has opened, an earlier one once more, or one too far ahead, or lets a name go.
+Answers have to be the model's; and whatever happens, the log has of each epoch of each name the
+first blocks of one content, each once and in their order.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 from logservice_wire.errors import Reason
 
 from logservice.bounds import SESSION_EPOCH_BITS
+from logservice.ids import Index, SessionId
 from logservice.outcome import Outcome, Rejected
 from logservice.owner import Author
 from logservice.rsm import named_sessions, sessions, snapshot_codec
-from logservice.rsm.commands import OpenNamedSession, OpenSession
+from logservice.rsm.commands import ForgetSession, OpenNamedSession, OpenSession
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.named_sessions import ANSWER, nonce_of
 from logservice.rsm.snapshot_codec import encode_state
 from tests.owners import NONCE, STORE
 from tests.rsm.shard_driver import ShardDriver
 
-WINDOW, NAMED_MAX, OWNED_MAX = 3, 3, 2
+WINDOW, NAMED_MAX = 3, 3
 AUTHORS = [Author(one, STORE) for one in ("app", "other")]
 NAMES = ("spark/q/0", "spark/q/1", "spark/q/2")
 CONTENTS = (b"x" * 32, b"y" * 32)
@@ -41,6 +42,7 @@ steps = st.lists(
         st.tuples(st.just("append"), who, name, st.just(1), content),
         st.tuples(st.just("late"), who, name, st.integers(-2, 2), content),
         st.tuples(st.just("other"), who, name, st.just(0), content),
+        st.tuples(st.just("forget"), who, name, st.integers(0, 1), content),
         st.tuples(st.just("snapshot"), who, name, st.just(0), content),
     ),
     min_size=10,
@@ -57,6 +59,7 @@ class Row:
     content: bytes
     stamp_us: int
     lsns: list[int] = field(default_factory=list)
+    forgotten: int = 0
 
 
 @contextmanager
@@ -65,7 +68,6 @@ def small_limits() -> Iterator[None]:
         mock.patch.object(sessions, "SESSION_WINDOW", WINDOW),
         mock.patch.object(snapshot_codec, "SESSION_WINDOW", WINDOW),
         mock.patch.object(named_sessions, "NAMED_SESSIONS_MAX", NAMED_MAX),
-        mock.patch.object(named_sessions, "NAMED_SESSIONS_PER_OWNER_MAX", OWNED_MAX),
     ):
         yield
 
@@ -98,6 +100,8 @@ class Pair:
                 self._append(who, name, max(0, row.epoch + number), 1, content)
             case "other":
                 self.log.value(OpenSession(AUTHORS[who], NONCE))
+            case "forget":
+                self._forget(who, row, number)
             case "snapshot":
                 data = self.log.rsm.save_snapshot()
                 self.log.rsm.recover_from_snapshot(data)
@@ -108,19 +112,41 @@ class Pair:
         found = self.log.command(
             OpenNamedSession(AUTHORS[who], epoch, 0, stamp, CONTENTS[content], NAMES[name])
         )
-        owned = sum(one == who for one, _ in self.rows)
-        if row is None and (owned >= OWNED_MAX or len(self.rows) >= NAMED_MAX):
-            assert told(found) == Reason.TOO_LARGE
-        elif row is not None and epoch < row.epoch:
+        live = [one for one, row in self.rows.items() if not row.forgotten]
+        full = sum(one == who for one, _ in live) >= NAMED_MAX - len(live)
+        late = row is not None and epoch < row.epoch + bool(row.forgotten)
+        if late:
             assert told(found) == Reason.SESSION_EXPIRED
+        elif (row is None or row.forgotten) and full:
+            assert told(found) == Reason.TOO_LARGE
         elif row is not None and epoch == row.epoch and CONTENTS[content] != row.content:
             assert told(found) == Reason.SEQUENCE_REUSED
         elif row is not None and epoch == row.epoch:
             assert told(found) == (row.session, len(row.lsns), row.stamp_us)
         else:
+            if row is None and len(self.rows) >= NAMED_MAX:
+                gone = min(
+                    (key[0] != who, one.forgotten, key)
+                    for key, one in self.rows.items()
+                    if one.forgotten
+                )
+                del self.rows[gone[2]]
             session = row.session if row is not None else self.log.index
             self.rows[who, name] = Row(session, epoch, CONTENTS[content], stamp)
+            self.appended.pop((who, name, epoch), None)
             assert told(found) == (session, 0, stamp)
+
+    def _forget(self, who: int, row: Row | None, other: int) -> None:
+        session = SessionId(999 if row is None else row.session)
+        author = AUTHORS[who ^ other]
+        found = self.log.command(ForgetSession(author, False, session, Index(self.log.index)))
+        if row is None:
+            assert told(found) == (0, True)
+        elif other:
+            assert told(found) == Reason.PERMISSION_DENIED
+        else:
+            assert told(found) == (0, bool(row.forgotten))
+            row.forgotten = row.forgotten or self.log.index
 
     def _append(self, who: int, name: int, epoch: int, k: int, content: int) -> None:
         row = self.rows[who, name]
@@ -136,7 +162,7 @@ class Pair:
             )
         )
         known = self.appended.setdefault((who, name, epoch), [])
-        if epoch < row.epoch:
+        if epoch < row.epoch or row.forgotten:
             assert found == Reason.SESSION_EXPIRED
         elif epoch > row.epoch or k > len(row.lsns) + 1:
             assert found == Reason.SEQUENCE_GAP
@@ -154,7 +180,7 @@ class Pair:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_named_sessions_are_the_model(taken: list[tuple[str, int, int, int, int]]) -> None:
-    """INV-RSM-NAMED."""
+    """INV-RSM-NAMED, INV-RSM-FORGOTTEN."""
     with small_limits():
         pair = Pair()
         for one in taken:

@@ -24,12 +24,14 @@ from logservice.rsm.commands import (
     BeginLineage,
     Close,
     CommandMalformed,
+    ForgetSession,
     OpenNamedSession,
     OpenSession,
     decode,
     encode,
 )
 from logservice.rsm.named_sessions import ANSWER, NamedSession, NamedSessions, nonce_of
+from logservice.rsm.queries import NamedSessionsPage, NamedSessionsQuery
 from logservice.rsm.snapshot_codec import decode_state, encode_state
 from logservice.snapshot import SnapshotCorrupt
 from tests.owners import APP, NONCE
@@ -156,18 +158,24 @@ def test_named_sessions_give_way_to_nothing(
     """NAMED_SESSIONS_MAX and NAMED_SESSIONS_PER_OWNER_MAX."""
     assert NAMED_SESSIONS_MAX == 2 * NAMED_SESSIONS_PER_OWNER_MAX
     monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 4)
-    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_PER_OWNER_MAX", 3)
     them = Author("spiffe://them", APP.store)
     assert answer(log.command(opened(name="b")))
-    assert answer(log.command(opened(name="c")))
     reason, told = refused(log.command(opened(name="d")))
-    assert (reason, told["name"], told["limit"]) == (
+    assert (reason, told["name"], told["limit"], told["value"]) == (
         "TOO_LARGE",
         "named sessions of one identity",
+        "2",
         "3",
     )
     assert answer(log.command(opened(name="a", author=them)))
     reason, told = refused(log.command(opened(name="b", author=them)))
+    assert (reason, told["name"], told["limit"]) == (
+        "TOO_LARGE",
+        "named sessions of one identity",
+        "1",
+    )
+    assert answer(log.command(opened(name="a", author=Author("spiffe://third", APP.store))))
+    reason, told = refused(log.command(opened(name="a", author=Author("spiffe://4", APP.store))))
     assert (reason, told["name"], told["limit"]) == ("TOO_LARGE", "named sessions of a log", "4")
     for _ in range(5000):
         log.value(OpenSession(APP, NONCE))
@@ -175,10 +183,138 @@ def test_named_sessions_give_way_to_nothing(
     assert answer(log.command(opened(epoch=9)))[1:] == (0, 77)
 
 
+def test_whoever_comes_later_finds_room_however_greedy_the_others_are(
+    log: ShardDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NAMED_SESSIONS_MAX: half of what the others leave, so nobody is locked out by two."""
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 32)
+    log = ShardDriver()
+    got = []
+    for who in range(7):
+        author, taken = Author(f"spiffe://{who}", APP.store), 0
+        while isinstance(found := log.command(opened(name=f"{taken}", author=author)), Applied):
+            taken += 1
+        got.append(taken)
+        reason, told = refused(found)
+        assert reason == "TOO_LARGE"
+        assert told["value"] == str(int(told["limit"]) + 1)
+    assert got == [16, 8, 4, 2, 1, 1, 0]
+    decode_state(encode_state(log.rsm.state))
+
+
+# --- forgetting -----------------------------------------------------------------------------------
+
+THEM = Author("spiffe://them", APP.store)
+
+
+def forgetting(
+    session: int = 1, last_used: int = 10**6, *, author: Author = APP, override: bool = False
+) -> ForgetSession:
+    return ForgetSession(author, override, SessionId(session), Index(last_used))
+
+
+def test_inv_rsm_forgotten_what_comes_of_its_epoch_is_refused(log: ShardDriver) -> None:
+    """INV-RSM-FORGOTTEN."""
+    for k in (1, 2):
+        append(log, k)
+    assert log.command(forgetting()) == Applied()
+    assert log.command(forgetting()) == Applied(duplicate=True)
+    assert log.command(forgetting(99)) == Applied(duplicate=True)
+    late = [append(log, k) for k in (1, 2, 3)] + [append(log, 1, epoch) for epoch in (3, 5)]
+    late += [log.command(opened(epoch)) for epoch in (0, 3, 4)]
+    late += [log.command(opened(content=bytes(32)))]
+    assert {refused(one)[0] for one in late} == {"SESSION_EXPIRED"}
+    data = log.rsm.save_snapshot()
+    log.rsm.recover_from_snapshot(data)
+    assert log.rsm.save_snapshot() == data
+    assert refused(log.command(opened()))[0] == "SESSION_EXPIRED"
+    assert answer(log.command(opened(5, OTHER, stamp_us=9))) == (1, 0, 9), "its next work may begin"
+    assert isinstance(append(log, 1, 5), Applied)
+    assert answer(log.command(opened(5, OTHER))) == (1, 1, 9)
+
+
+def test_only_its_owner_or_administration_forgets_and_only_what_was_seen(log: ShardDriver) -> None:
+    told = refused(log.command(forgetting(author=THEM)))
+    assert told == ("PERMISSION_DENIED", {"role": "admin", "owner": APP.identity})
+    seen = log.index
+    append(log, 1)
+    reason, _ = refused(log.command(forgetting(last_used=seen)))
+    assert reason == "VERB_REFUSED"
+    assert append(log, 2) == landed(2)
+    assert log.command(forgetting(author=THEM, override=True)) == Applied()
+    assert refused(append(log, 3))[0] == "SESSION_EXPIRED"
+
+
+def test_a_forgotten_name_makes_room_and_stays_as_long_as_there_is_some(
+    log: ShardDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 4)
+    assert answer(log.command(opened(name="b")))
+    assert refused(log.command(opened(name="c")))[0] == "TOO_LARGE"
+    assert log.command(forgetting(1)) == Applied()
+    third = answer(log.command(opened(name="c")))[0]
+    assert len(log.rsm.state.named) == 3
+    assert refused(log.command(opened(9)))[0] == "TOO_LARGE", "to come back takes room, too"
+    assert refused(log.command(opened()))[0] == "SESSION_EXPIRED"
+    assert log.command(forgetting(third)) == Applied()
+    assert answer(log.command(opened(name="d")))
+    assert len(log.rsm.state.named) == 4
+    assert answer(log.command(opened(name="e", author=THEM)))
+    assert refused(log.command(opened(name="c")))[0] == "SESSION_EXPIRED"
+    # The one that was forgotten first is gone, and its name is like any new one.
+    assert log.rsm.state.named.get(SessionId(1)) is None
+    log.command(forgetting(2))
+    assert answer(log.command(opened()))[1:] == (0, 77)
+    decode_state(encode_state(log.rsm.state))
+
+
+def test_who_opens_and_forgets_without_end_pushes_out_nobody_elses(
+    log: ShardDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 6)
+    log.command(forgetting(1))
+    for number in range(20):
+        session = answer(log.command(opened(name=f"{number}", author=THEM)))[0]
+        assert log.command(forgetting(session, author=THEM)) == Applied()
+    assert refused(log.command(opened()))[0] == "SESSION_EXPIRED"
+    assert len(log.rsm.state.named) == 6
+
+
+def test_names_that_a_fork_has_lost_can_be_forgotten(
+    log: ShardDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 2)
+    log.command(BeginLineage(APP, 1, b"l" * 16, NO_LINEAGE))
+    assert refused(log.command(opened(name="new")))[0] == "TOO_LARGE"
+    assert log.command(forgetting()) == Applied()
+    for epoch in (4, 5, SESSION_EPOCH_MAX):
+        assert refused(log.command(opened(epoch)))[0] == "SESSION_EXPIRED"
+    assert answer(log.command(opened(name="new")))
+    data = log.rsm.save_snapshot()
+    log.rsm.recover_from_snapshot(data)
+    assert log.rsm.save_snapshot() == data
+
+
+def test_they_are_listed_by_page(log: ShardDriver) -> None:
+    append(log, 1)
+    second = answer(log.command(opened(2**31 - 1, name="b", ttl_s=60, author=THEM)))[0]
+    log.command(forgetting(second, author=THEM))
+    first = log.rsm.lookup(NamedSessionsQuery(limit=1))
+    assert isinstance(first, NamedSessionsPage)
+    ((*numbers, lost, forgotten),) = first.rows
+    assert numbers == [1, NAME, APP.identity, 4, 1, 77, 0, 2, 0]
+    assert (lost, forgotten, first.more) == (False, False, True)
+    behind = log.rsm.lookup(NamedSessionsQuery(limit=9, after=SessionId(1)))
+    assert isinstance(behind, NamedSessionsPage)
+    ((*numbers, lost, forgotten),) = behind.rows
+    assert numbers == [second, "b", THEM.identity, 2**31 - 1, 0, 0, 60, second, 0]
+    assert (lost, forgotten, behind.more) == (False, True, False)
+
+
 def test_a_time_to_live_lets_go_only_when_room_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_PER_OWNER_MAX", 3)
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 6)
     table = NamedSessions()
     index = 0
 
@@ -186,7 +322,8 @@ def test_a_time_to_live_lets_go_only_when_room_is_needed(
         nonlocal index
         index += 1
         now_us = now_s * 1_000_000
-        return table.open(Index(index), bytes(16), name, epoch, CONTENT, 5, ttl_s, now_us, None)
+        command = opened(epoch, name=name, stamp_us=5, ttl_s=ttl_s)
+        return table.open(Index(index), command, now_us, None)
 
     assert answer(put("kept", 10)) == (1, 0, 5)
     assert answer(put("short", 10, ttl_s=60)) == (2, 0, 5)
@@ -271,12 +408,39 @@ def ruined_memory(rows: dict[SessionId, NamedSession]) -> None:
     rows[SessionId(1)].content = CONTENT
 
 
+def ruined_name(rows: dict[SessionId, NamedSession]) -> None:
+    rows[SessionId(1)].name = ""
+
+
+def ruined_owner(rows: dict[SessionId, NamedSession]) -> None:
+    rows[SessionId(1)].identity = ""
+
+
+def ruined_forgetting(rows: dict[SessionId, NamedSession]) -> None:
+    rows[SessionId(1)].forget(Index(1))
+
+
+def ruined_forgotten(rows: dict[SessionId, NamedSession]) -> None:
+    rows[SessionId(1)].forgotten = Index(2)
+
+
 def ruined_time(rows: dict[SessionId, NamedSession]) -> None:
     rows[SessionId(1)].used_us = 1
 
 
 @pytest.mark.parametrize(
-    "ruin", [ruined_twice, ruined_epoch, ruined_window, ruined_memory, ruined_time]
+    "ruin",
+    [
+        ruined_twice,
+        ruined_epoch,
+        ruined_window,
+        ruined_memory,
+        ruined_name,
+        ruined_owner,
+        ruined_forgetting,
+        ruined_forgotten,
+        ruined_time,
+    ],
 )
 def test_rows_that_no_log_could_have_are_refused(
     log: ShardDriver, ruin: Callable[[dict[SessionId, NamedSession]], None]

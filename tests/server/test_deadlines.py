@@ -35,6 +35,8 @@ CALLS: dict[str, Any] = {
     "ReleaseWriter": log.ReleaseWriterRequest(shard_id=1, epoch=1),
     "SetHold": log.SetHoldRequest(shard_id=1, name="h", lsn=1),
     "RenewHold": log.RenewHoldRequest(shard_id=1, name="h"),
+    "ListSessions": log.ListSessionsRequest(shard_id=1),
+    "ForgetSession": log.ForgetSessionRequest(shard_id=1, session_id=1),
     "ReleaseHold": log.ReleaseHoldRequest(shard_id=1, name="h"),
     "BeginRestore": log.BeginRestoreRequest(
         shard_id=1,

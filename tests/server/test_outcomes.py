@@ -236,6 +236,7 @@ UNARY: dict[str, Any] = {
     "Log/ReleaseWriter": log.ReleaseWriterRequest(epoch=1),
     "Log/SetHold": log.SetHoldRequest(name="other", lsn=2),
     "Log/RenewHold": log.RenewHoldRequest(name="held"),
+    "Log/ForgetSession": log.ForgetSessionRequest(session_id=1),
     "Log/ReleaseHold": log.ReleaseHoldRequest(name="held"),
     "Log/CloseShard": log.CloseShardRequest(),
     "Log/BeginRestore": log.BeginRestoreRequest(
@@ -284,7 +285,15 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
 }
-READING = {"Read", "Follow", "LsnAtTime", "Digest", "GetShardStatus", "AppendStream"}
+READING = {
+    "ListSessions",
+    "Read",
+    "Follow",
+    "LsnAtTime",
+    "Digest",
+    "GetShardStatus",
+    "AppendStream",
+}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}

@@ -18,6 +18,7 @@ from logservice_client import LogClient, Tls
 from logservice_wire.errors import Outcome, Reason
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
+from logservice.rsm import named_sessions
 from logservice.server.audit.chain import Trail
 from logservice.server.store import Store
 from tests.papers import uri
@@ -131,6 +132,92 @@ async def test_g5_a_sequence_with_another_block_is_refused_and_says_not_applied(
     assert error.number("lsn") == first.lsn
     again = await logs[A].Append(append(b"one", **session, sequence=1))
     assert (again.lsn, again.duplicate) == (first.lsn, True)
+
+
+def opening(name: str, epoch: int = 1) -> log_pb2.OpenSessionRequest:
+    return log_pb2.OpenSessionRequest(
+        shard_id=SHARD, name=name, epoch=epoch, content=bytes(32), stamp_us=7
+    )
+
+
+async def listed(log: Any) -> dict[tuple[str, str], log_pb2.NamedSession]:
+    found = await log.ListSessions(log_pb2.ListSessionsRequest(shard_id=SHARD))
+    return {(one.owner, one.name): one for one in found.sessions}
+
+
+async def test_g5_a_name_is_of_its_identity_and_a_neighbour_neither_ends_nor_forgets_it(
+    directory: Path, logs: dict[str, Any]
+) -> None:
+    """The neighbour opens the same name, poisons its own with the last epoch, and asks for both."""
+    mine, theirs, operator = logs[A], logs[B], logs[C]
+    opened = await mine.OpenSession(opening("job"))
+    block_1 = append(
+        b"A1", session_id=opened.session_id, session_nonce=opened.nonce, sequence=(1 << 32) + 1
+    )
+    lsn = (await mine.Append(block_1)).lsn
+    poisoned = await theirs.OpenSession(opening("job", 2**31 - 1))
+    assert poisoned.session_id != opened.session_id
+    stolen = append(
+        b"B2", session_id=opened.session_id, session_nonce=poisoned.nonce, sequence=(1 << 32) + 2
+    )
+    assert (await refused(theirs.Append(stolen)))[0] is Reason.SESSION_EXPIRED
+    shown = await listed(theirs)
+    assert shown[A, "job"].appended == 1
+    assert shown[B, "job"].epoch == 2**31 - 1
+    forget = log_pb2.ForgetSessionRequest(
+        shard_id=SHARD,
+        session_id=opened.session_id,
+        last_used=shown[A, "job"].last_used,
+    )
+    reason, details = await refused(theirs.ForgetSession(forget))
+    assert (reason, details["owner"]) == (Reason.PERMISSION_DENIED, A)
+    forget.override = True
+    for log in (theirs, mine):
+        reason, details = await refused(log.ForgetSession(forget))
+        assert (reason, details["role"]) == (Reason.PERMISSION_DENIED, "admin")
+    again = await mine.OpenSession(opening("job"))
+    assert (again.session_id, again.appended) == (opened.session_id, 1)
+    # It was used since the neighbour looked, so not even administration has it forgotten by that.
+    assert (await refused(operator.ForgetSession(forget)))[0] is Reason.VERB_REFUSED
+    forget.last_used = (await listed(operator))[A, "job"].last_used
+    await operator.ForgetSession(forget)
+    assert (await refused(mine.OpenSession(opening("job"))))[0] is Reason.SESSION_EXPIRED
+    assert (await refused(mine.Append(block_1)))[0] is Reason.SESSION_EXPIRED
+    assert await records(mine, lsn) == [block(b"A1")]
+    audited = lines(directory / "data" / "audit", Trail.ADMINISTRATION)
+    assert (C, "allowed") in [
+        (line["who"], line["decision"]) for line in audited if line["what"] == "ForgetSession"
+    ]
+
+
+async def test_greedy_neighbours_leave_room_for_names_of_others(
+    logs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an operator makes room again, while what is forgotten is still refused."""
+    monkeypatch.setattr(named_sessions, "NAMED_SESSIONS_MAX", 24)
+    for log, who in ((logs[B], B), (logs[A], A)):
+        number = 0
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while True:
+                number += 1
+                await log.OpenSession(opening(f"greedy/{number}"))
+        error = typed(caught.value)
+        assert (error.reason, error.outcome) == (Reason.TOO_LARGE, Outcome.NOT_APPLIED)
+        assert error.metadata["name"] == "named sessions of one identity"
+        live = [one for one in (await listed(log)).values() if not one.forgotten]
+        assert 0 < sum(one.owner == who for one in live) <= error.number("limit")
+        assert len(live) < 24
+    for one in [one for one in (await listed(logs[C])).values() if one.owner == B]:
+        await logs[C].ForgetSession(
+            log_pb2.ForgetSessionRequest(
+                shard_id=SHARD,
+                session_id=one.session_id,
+                last_used=one.last_used,
+                override=True,
+            )
+        )
+    assert (await logs[A].OpenSession(opening("room"))).named
+    assert (await refused(logs[B].OpenSession(opening("greedy/1"))))[0] is Reason.SESSION_EXPIRED
 
 
 async def test_g9_another_identity_neither_uses_nor_takes_nor_releases_the_writers_epoch(

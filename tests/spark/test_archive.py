@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ import pyarrow as pa
 import pytest
 from logservice_client import LogClient, SyncLogClient
 from logservice_client.testing import Cluster, local_cluster
-from logservice_wire.errors import LineageChanged
+from logservice_wire.column_block import Binary, Parts, block_of_parts
+from logservice_wire.errors import CorruptBlock, LineageChanged
 from logservice_wire.v1 import log_pb2
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_logservice.archive import ArchiveError, Chain, Place
@@ -247,6 +249,59 @@ def test_wide_blocks_are_opened(cluster: Cluster, client: SyncLogClient, tmp_pat
     wanted = Wanted(times_us=Numbers(only=(21,)))
     assert made.read(wanted)["lsn"].to_pylist() == [5, 10]
     assert made.read(includeValue="false")["lsn"].to_pylist() == sorted(made.records)
+
+
+EVERY = "*,key,headers,record_time"
+
+
+def test_keys_headers_and_times_are_the_same_from_both(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    """What the stores say before a part of it is archived and truncated, within a block, too."""
+    made = made_log(cluster, client, tmp_path)
+    handle = client.shard(made.shard)
+    made.append(2)
+    for codec in (None, "lz4"):
+        handle.append_columns([b"k"], keys=[b""], codec=codec)
+        handle.append_columns(
+            [b"x", b"y", b"z"],
+            times_us=[20, 2**62, 22],
+            headers=[{"h": b"1", "ä": b""}, {}, {"": b"2"}],
+            codec=codec,
+        )
+        made.append(1)
+    stored = table_of(parse_options(given_without_archive(made) | {"columns": EVERY}))
+    expected = stored.drop_columns(["term"])
+    assert expected["key"].null_count == 10
+    assert expected["headers"].null_count == 8
+    assert expected["record_time"].null_count == 6
+    made.archive()
+    made.truncate(10)
+    made.append(1)
+    both = made.read(columns=EVERY, endingLsn="13")
+    assert both.schema == expected.schema
+    assert both.equals(expected)
+    for first, behind in ((5, 6), (4, 11), (8, 12), (10, 13)):
+        part = made.read(columns=EVERY, startingLsn=str(first), endingLsn=str(behind))
+        assert part.equals(expected.slice(first - 1, behind - first))
+    assert made.read(columns="headers")["headers"].null_count == 9
+
+
+def test_a_damaged_column_in_an_archive_says_where(
+    cluster: Cluster, client: SyncLogClient, tmp_path: Path
+) -> None:
+    made = made_log(cluster, client, tmp_path)
+    made.append(2)
+    one = struct.pack("<ii", 0, 1)
+    named = (one, Binary(one, b"\xff"), Binary(one, b"c"))
+    client.shard(made.shard).append_block(
+        block_of_parts(Parts(1, Binary(one, b"v"), headers=named), 5)
+    )
+    made.archive()
+    made.truncate(2)
+    assert made.read(columns="value")["value"].to_pylist()[2] == b"v"
+    with pytest.raises(CorruptBlock, match=r"name of a header.*first_lsn=3 last_lsn=3"):
+        made.read(columns=EVERY)
 
 
 async def shipped(endpoints: list[str], files: Path) -> None:

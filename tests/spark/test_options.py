@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark_logservice.checks import EARLIEST, LATEST, OptionError
 from pyspark_logservice.options import (
+    COLUMNS,
     KNOWN,
     ReadOptions,
     Use,
@@ -123,6 +124,10 @@ def test_times_are_milliseconds() -> None:
         ({"columns": "lsn,lsn"}, "columns"),
         ({"columns": "gap"}, "columns"),
         ({"columns": ""}, "columns"),
+        ({"columns": "*,value"}, "columns"),
+        ({"columns": "*,*"}, "columns"),
+        ({"columns": "*,timestampType"}, "term, timestamp, value, key, headers, record_time"),
+        ({"archive": "/a", "columns": "term"}, "columns"),
         ({"columns": "lsn", "includeValue": "false"}, "exclude"),
     ],
 )
@@ -197,6 +202,11 @@ def test_offsets_of_logs_that_are_not_read() -> None:
         ({"includeValue": "false"}, ("shard", "lsn", "term", "timestamp")),
         ({"columns": "value, LSN"}, ("lsn", "value")),
         ({"columns": "gap,lsn", "includeGaps": "true"}, ("lsn", "gap")),
+        ({"columns": "*"}, COLUMNS),
+        ({"columns": "key, *"}, (*COLUMNS, "key")),
+        ({"columns": "*,headers", "includeGaps": "true"}, (*COLUMNS, "headers", "gap")),
+        ({"columns": "RECORD_TIME,key"}, ("key", "record_time")),
+        ({"columns": "*,key", "archive": "/a"}, ("shard", "lsn", "timestamp", "value", "key")),
     ],
 )
 def test_columns(given: dict[str, str], columns: tuple[str, ...]) -> None:

@@ -20,6 +20,8 @@ REQUIRED = ["--endpoints", "a:1", "--shard", "1", "--out", "somewhere"]
         (["--endpoints", " "], "logservice.endpoints"),
         (["--partitions", "-1"], "--partitions"),
         (["--tls-cert", "c.pem"], "go together"),
+        (["--with", "value"], "'columns': 'value' is there twice"),
+        (["--with", ""], "'columns': ''"),
         (["--tls-ca", "/no/such/file"], "/no/such/file"),
     ],
 )
@@ -30,6 +32,12 @@ def test_mistakes_end_the_job(
         parse_arguments([*REQUIRED, *given])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_more_columns_reach_the_source() -> None:
+    assert "columns" not in source_options(parse_arguments(REQUIRED))
+    found = source_options(parse_arguments([*REQUIRED, "--with", "key,headers"]))
+    assert found == {"columns": "*,key,headers"}
 
 
 def test_tls_files_and_zone_reach_the_source(tmp_path: Path) -> None:

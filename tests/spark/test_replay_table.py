@@ -61,6 +61,35 @@ def rows(spark: SparkSession, table: Path) -> list[tuple[int, bytes]]:
 
 
 @delta
+def test_columns_of_wide_blocks(spark: SparkSession, cluster: FakeCluster, tmp_path: Path) -> None:
+    """A run that would leave them null in a table that has them is refused, and so is the other."""
+    table, plain = tmp_path / "table", tmp_path / "plain"
+
+    def append(number: int) -> None:
+        with SyncLogClient(cluster.endpoints) as client:
+            client.shard(1).append([b"plain"])
+            keys, headers = [b"k%d" % number, None], [{"h": b"%d" % number}, {}]
+            client.shard(1).append_columns([b"a", b"b"], keys=keys, headers=headers)
+
+    append(1)
+    assert run(spark, cluster, table, "--with", "key,headers")["records"] == 3
+    assert run(spark, cluster, plain)["records"] == 3
+    append(2)
+    for more in ((), ("--with", "headers")):
+        with pytest.raises(TableError, match="does not read: --with key"):
+            run(spark, cluster, table, *more)
+    with pytest.raises(Exception, match=r"DELTA_METADATA_MISMATCH|schema mismatch"):
+        run(spark, cluster, plain, "--with", "key")
+    assert run(spark, cluster, table, "--with", "headers,key")["records"] == 3
+    assert run(spark, cluster, plain)["records"] == 3
+    found = spark.read.format("delta").load(str(table)).orderBy("lsn").collect()
+    keys = [None if row.key is None else bytes(row.key) for row in found]
+    assert keys == [None, b"k1", None, None, b"k2", None]
+    assert [row.headers for row in found][1:5] == [[("h", b"1")], None, None, [("h", b"2")]]
+    assert [row.lsn for row in found] == [1, 2, 3, 4, 5, 6]
+
+
+@delta
 def test_inv_replayed_1_each_lsn_is_there_once_however_often_it_runs(
     spark: SparkSession, cluster: FakeCluster, tmp_path: Path
 ) -> None:

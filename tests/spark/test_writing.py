@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import pyarrow as pa
 import pytest
 from logservice_client import SyncLogClient
 from logservice_client.sync import SyncNamedSession
 from logservice_wire.block import Block
-from logservice_wire.errors import PermissionDenied, ShardNotFound
+from logservice_wire.codecs import codec_of
+from logservice_wire.errors import PermissionDenied, SequenceReused, ShardNotFound
+from logservice_wire.v1 import log_pb2
 from pyspark_logservice.writing import blocks as blocks_module
 from pyspark_logservice.writing.blocks import Blocks
 from pyspark_logservice.writing.identity import Work
@@ -137,6 +141,134 @@ def test_a_retry_that_differs_is_told_and_appends_nothing(
     assert (records(cluster), records(cluster, AWAY)) == (ROWS[HOME], ROWS[AWAY])
 
 
+Fields = Mapping[str, object]
+KEYED: list[Fields] = [
+    {"value": b"a", "key": b"k", "headers": [{"key": "h", "value": b"1"}]},
+    {"value": b"b", "key": None, "headers": []},
+    {"value": b"c", "key": b"", "headers": None},
+]
+
+
+def attempt_of_rows(
+    cluster: FakeCluster, rows: Sequence[Fields], codec: str | None = None
+) -> Written:
+    endpoints = ",".join(cluster.endpoints)
+    options = WriteOptions(endpoints, ("1",), rpc_timeout_s=30, codec=codec)
+    batch = pa.RecordBatch.from_pylist(rows, KEYED_SCHEMA)
+    blocks = Blocks("", {}, HOME, more=("key", "headers"), codec=codec)
+    try:
+        blocks.add(batch)
+        with SyncLogClient(endpoints) as client:
+            return append_all(client, options, work(), HOME, blocks)
+    finally:
+        blocks.close()
+
+
+KEYED_SCHEMA = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("key", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": b""},
+        {"headers": [{"key": "h", "value": b"2"}]},
+        {"headers": [{"key": "H", "value": b"1"}]},
+    ],
+)
+def test_a_retry_with_another_key_or_header_is_told(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, change: Fields
+) -> None:
+    dies_after(monkeypatch, 1)
+    with pytest.raises(Died):
+        attempt_of_rows(cluster, KEYED)
+    with pytest.raises(DifferentRetryError, match="partition 3 of micro-batch 41 of query q"):
+        attempt_of_rows(cluster, [{**KEYED[0], **change}, *KEYED[1:]])
+    assert records(cluster) == [b"a"]
+    attempt_of_rows(cluster, KEYED)
+    blocks = [Block.parse(run.block).columns() for run in cluster.logs[HOME].runs]
+    assert list(chain.from_iterable(one.keys() for one in blocks)) == [b"k", None, b""]
+    assert [pairs for one in blocks for pairs in one.headers()] == [{"h": b"1"}, {}, {}]
+
+
+@pytest.mark.parametrize(("one", "other"), [("zstd", None), (None, "lz4"), ("lz4", "zstd")])
+@pytest.mark.parametrize("appends", range(4))
+def test_a_retry_goes_on_with_another_codec(
+    cluster: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    one: str | None,
+    other: str | None,
+    appends: int,
+) -> None:
+    """And so with a codec whose library makes other bytes in another version."""
+    dies_after(monkeypatch, appends)
+    with contextlib.suppress(Died):
+        attempt_of_rows(cluster, KEYED, one)
+    for codec in (other, one):
+        assert attempt_of_rows(cluster, KEYED, codec) == Written(3, {HOME: 3})
+    assert records(cluster) == [b"a", b"b", b"c"]
+    blocks = [Block.parse(run.block).data[5] for run in cluster.logs[HOME].runs]
+    assert blocks == [codec_of(one)] * appends + [codec_of(other)] * (3 - appends)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_another_attempt_appends_the_block_in_other_bytes_meanwhile(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """The log refuses ours as another block under that number; it is none."""
+    append, woken = SyncNamedSession.append, threading.Event()
+
+    def sleepy(session: SyncNamedSession, block: bytes, *, timeout: float | None = None) -> None:
+        if not woken.is_set():
+            woken.set()
+            monkeypatch.setattr(SyncNamedSession, "append", append)
+            dies_after(monkeypatch, ahead)
+            with contextlib.suppress(Died):
+                attempt_of_rows(cluster, KEYED, "lz4")
+            monkeypatch.setattr(SyncNamedSession, "append", append)
+        append(session, block, timeout=timeout)
+
+    monkeypatch.setattr(SyncNamedSession, "append", sleepy)
+    assert attempt_of_rows(cluster, KEYED, "zstd") == Written(3, {HOME: 3})
+    assert records(cluster) == [b"a", b"b", b"c"]
+
+
+def test_twins_with_different_codecs(cluster: FakeCluster) -> None:
+    rows: list[Fields] = [{**KEYED[n % 3], "value": b"%d" % n} for n in range(90)]
+    written: list[Written] = []
+    twins = [
+        threading.Thread(
+            target=lambda codec=codec: written.append(  # type: ignore[misc]
+                attempt_of_rows(cluster, rows, codec)
+            )
+        )
+        for codec in ("zstd", "lz4", None)
+    ]
+    for twin in twins:
+        twin.start()
+    for twin in twins:
+        twin.join()
+    assert written == [Written(3, {HOME: 90})] * 3
+    assert records(cluster) == [b"%d" % n for n in range(90)]
+
+
+def test_a_number_that_the_log_has_and_does_not_count_is_an_error(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(session: SyncNamedSession, block: bytes, *, timeout: float | None = None) -> None:
+        raise SequenceReused(lsn=1)
+
+    monkeypatch.setattr(SyncNamedSession, "append", refused)
+    with pytest.raises(DifferentRetryError):
+        attempt_of_rows(cluster, KEYED, "zstd")
+    assert records(cluster) == []
+
+
 def test_an_attempt_that_is_refused_says_nothing_to_other_logs(cluster: FakeCluster) -> None:
     attempt(cluster, {HOME: [b"a"]})
     with pytest.raises(DifferentRetryError):
@@ -208,6 +340,18 @@ def test_a_session_that_is_gone_is_no_new_start(cluster: FakeCluster) -> None:
         with pytest.raises(LostWriteError, match="was continued by force"):
             attempt(cluster, ROWS, work(epoch=epoch))
     assert records(cluster) == [b"a"]
+
+
+def test_a_log_that_says_to_have_more_than_there_is_is_not_believed(cluster: FakeCluster) -> None:
+    """A task that believed it would be done, with nothing of it in the log."""
+
+    def more(answer: log_pb2.OpenSessionResponse) -> None:
+        answer.appended = 99
+
+    cluster.lie = more
+    with pytest.raises(LostWriteError, match="has 99 blocks of it, of 3"):
+        attempt(cluster, ROWS)
+    assert records(cluster) == []
 
 
 def test_a_log_that_is_not_there_keeps_the_whole_task_out(cluster: FakeCluster) -> None:

@@ -12,10 +12,14 @@ from logservice_wire.block import Block
 from logservice_wire.bounds import RECORD_BYTES_MAX
 from logservice_wire.errors import TooLarge
 from pyspark_logservice.writing import blocks as module
+from pyspark_logservice.writing import rows as rows_module
 from pyspark_logservice.writing.blocks import Blocks
 from pyspark_logservice.writing.columns import ColumnError
 
 OPEN: list[Blocks] = []
+
+CONTENT = "fc30d2cec9f12d01797d23974055f4f36f84eccbf974e75c19c38e6705003399"
+"""Of the rows below, as it was before blocks had other columns."""
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +105,16 @@ def test_inv_spark_content_tells_apart_what_differs(monkeypatch: pytest.MonkeyPa
     assert {len(content) for content in contents} == {32}
 
 
+def test_inv_spark_content_of_values_alone_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micro-batch that a release without other columns has begun can be finished."""
+    monkeypatch.undo()
+    blocks = opened(only=5)
+    blocks.add(pa.RecordBatch.from_pydict({"value": [b"one", b"", b"two" * 400_000, b"x"]}))
+    blocks.add(pa.RecordBatch.from_pydict({"value": ["text", "\u00e4"]}))
+    assert blocks.content().hex() == CONTENT
+    assert blocks.count(5) == 3
+
+
 def test_rows_by_log() -> None:
     blocks = opened("name", {"b": 9, "a": 4}, 4)
     names = ["a", "b", "b", "a", "b"]
@@ -137,7 +151,7 @@ def test_values_that_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ColumnError, match="null in a row"):
         opened().add(pa.RecordBatch.from_pydict({"value": [b"x", None]}))
     assert RECORD_BYTES_MAX > 8_000_000
-    monkeypatch.setattr(module, "RECORD_BYTES_MAX", 3)
+    monkeypatch.setattr(rows_module, "RECORD_BYTES_MAX", 3)
     blocks = opened()
     blocks.add(pa.RecordBatch.from_pydict({"value": ["äb"]}))
     with pytest.raises(TooLarge, match="4 bytes in a row"):

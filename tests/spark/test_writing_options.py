@@ -8,18 +8,22 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 from pyspark_logservice import DefaultSource
 from pyspark_logservice.checks import OptionError
 from pyspark_logservice.writing import identity
-from pyspark_logservice.writing.columns import ColumnError, routing_column
+from pyspark_logservice.writing.columns import ColumnError, more_columns, routing_column
 from pyspark_logservice.writing.identity import UnknownWorkError, work_of
 from pyspark_logservice.writing.options import (
     DRAWN_TASK_S,
@@ -29,9 +33,26 @@ from pyspark_logservice.writing.options import (
     parse_write_options,
 )
 
+
+def pairs(**fields: DataType) -> DataType:
+    return ArrayType(StructType([StructField(name, kind) for name, kind in fields.items()]))
+
+
 TYPES = {
-    one().simpleString(): one()
-    for one in (BinaryType, IntegerType, LongType, StringType, TimestampType)
+    one.simpleString(): one
+    for one in (
+        BinaryType(),
+        IntegerType(),
+        LongType(),
+        StringType(),
+        TimestampType(),
+        TimestampNTZType(),
+        MapType(StringType(), BinaryType()),
+        ArrayType(StringType()),
+        pairs(key=StringType(), value=BinaryType()),
+        pairs(key=StringType(), value=StringType()),
+        pairs(value=BinaryType(), key=StringType()),
+    )
 }
 REQUIRED = {"logservice.endpoints": "a:1", "shards": "1,2"}
 
@@ -60,12 +81,22 @@ def test_all_that_is_said() -> None:
             "logservice.tls.cert": "c",
             "logservice.tls.key": "k",
             "logservice.tls.serverName": "s",
+            "compression": " ZSTD ",
             "checkpointLocation": "/somewhere",
         },
         stream=False,
     )
     assert read == WriteOptions(
-        "a:1,b:2", ("orders", "7"), 2.5, "ca", "c", "k", "s", "nightly.orders:1", VERSION_MAX
+        "a:1,b:2",
+        ("orders", "7"),
+        2.5,
+        "ca",
+        "c",
+        "k",
+        "s",
+        "nightly.orders:1",
+        VERSION_MAX,
+        codec="zstd",
     )
     assert pickle.loads(pickle.dumps(read)) == read
 
@@ -82,6 +113,7 @@ def test_a_batch_without_an_id_gets_one_of_its_own() -> None:
     assert one.write_id != two.write_id
     assert time.time() - 60 < one.drawn_s <= time.time()
     assert (parsed(stream=True).write_id, parsed(stream=True).drawn_s) == ("", 0)
+    assert one.codec is parsed(compression="none").codec is None
 
 
 @pytest.mark.parametrize(
@@ -102,6 +134,8 @@ def test_a_batch_without_an_id_gets_one_of_its_own() -> None:
         ({"logservice.writeId": "a", "logservice.writeVersion": "-1"}, "writeVersion': '-1'"),
         ({"logservice.writeId": "a", "logservice.writeVersion": str(2**31)}, "writeVersion"),
         ({"logservice.rpc.timeout": "0"}, "not a time"),
+        ({"compression": "gzip"}, "'compression': 'gzip' is none of none, zstd, lz4"),
+        ({"compression": ""}, "'compression': '' is none of"),
     ],
 )
 def test_mistakes(options: dict[str, str], says: str) -> None:
@@ -130,10 +164,38 @@ def test_columns_that_say_where_a_row_goes(schema: str, logs: str, routing: str)
 
 
 @pytest.mark.parametrize(
+    ("schema", "more"),
+    [
+        ("shard bigint, value binary", ()),
+        ("key string, value binary", ("key",)),
+        (
+            "headers array<struct<key:string,value:binary>>, timestamp timestamp, value string, "
+            "key binary",
+            ("key", "timestamp", "headers"),
+        ),
+    ],
+)
+def test_columns_that_make_wide_blocks(schema: str, more: tuple[str, ...]) -> None:
+    found = frame(schema)
+    assert routing_column(found, parsed(shards="1")) in ("", "shard")
+    assert more_columns(found) == more
+
+
+@pytest.mark.parametrize(
     ("schema", "logs", "says"),
     [
-        ("value binary, key binary", "1", "column 'key' cannot be written yet"),
-        ("value binary, timestamp timestamp", "1", "column 'timestamp' cannot be written yet"),
+        ("value binary, key bigint", "1", "column 'key' is bigint, not binary or string"),
+        ("value binary, timestamp bigint", "1", "column 'timestamp' is bigint, not timestamp"),
+        ("value binary, timestamp timestamp_ntz", "1", "is timestamp_ntz, not timestamp"),
+        ("value binary, headers map<string,binary>", "1", "is map<string,binary>, not array<str"),
+        (
+            "value binary, headers array<struct<key:string,value:string>>",
+            "1",
+            "not array<struct<key:string,value:binary>>",
+        ),
+        ("value binary, headers array<struct<value:binary,key:string>>", "1", "not array<struct"),
+        ("value binary, headers array<string>", "1", "is array<string>, not array<struct"),
+        ("value binary, record_time timestamp", "1", "column 'record_time' cannot be written"),
         ("value binary, lsn bigint", "1", "column 'lsn' cannot be written; a row is"),
         ("value binary, Value binary", "1", "column 'Value' cannot be written"),
         ("shard bigint", "1", "a row has one column 'value'"),

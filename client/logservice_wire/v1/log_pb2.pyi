@@ -84,18 +84,86 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., content: _Optional[bytes] = ..., stamp_us: _Optional[int] = ..., ttl_s: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
-    __slots__ = ("position", "session_id", "nonce", "appended", "stamp_us")
+    __slots__ = ("position", "session_id", "nonce", "appended", "stamp_us", "named")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
     STAMP_US_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     session_id: int
     nonce: bytes
     appended: int
     stamp_us: int
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ..., nonce: _Optional[bytes] = ..., appended: _Optional[int] = ..., stamp_us: _Optional[int] = ...) -> None: ...
+    named: bool
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ..., nonce: _Optional[bytes] = ..., appended: _Optional[int] = ..., stamp_us: _Optional[int] = ..., named: bool = ...) -> None: ...
+
+class NamedSession(_message.Message):
+    __slots__ = ("session_id", "name", "owner", "epoch", "appended", "stamp_us", "ttl_s", "last_used", "used_us", "lost", "forgotten")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
+    STAMP_US_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    LAST_USED_FIELD_NUMBER: _ClassVar[int]
+    USED_US_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    session_id: int
+    name: str
+    owner: str
+    epoch: int
+    appended: int
+    stamp_us: int
+    ttl_s: int
+    last_used: int
+    used_us: int
+    lost: bool
+    forgotten: bool
+    def __init__(self, session_id: _Optional[int] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., appended: _Optional[int] = ..., stamp_us: _Optional[int] = ..., ttl_s: _Optional[int] = ..., last_used: _Optional[int] = ..., used_us: _Optional[int] = ..., lost: bool = ..., forgotten: bool = ...) -> None: ...
+
+class ListSessionsRequest(_message.Message):
+    __slots__ = ("shard_id", "after", "stale")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    after: int
+    stale: bool
+    def __init__(self, shard_id: _Optional[int] = ..., after: _Optional[int] = ..., stale: bool = ...) -> None: ...
+
+class ListSessionsResponse(_message.Message):
+    __slots__ = ("position", "sessions", "more")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    sessions: _containers.RepeatedCompositeFieldContainer[NamedSession]
+    more: bool
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., sessions: _Optional[_Iterable[_Union[NamedSession, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class ForgetSessionRequest(_message.Message):
+    __slots__ = ("shard_id", "session_id", "last_used", "override", "lineage")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_USED_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    session_id: int
+    last_used: int
+    override: bool
+    lineage: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., last_used: _Optional[int] = ..., override: bool = ..., lineage: _Optional[bytes] = ...) -> None: ...
+
+class ForgetSessionResponse(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence", "session_nonce", "lineage")
@@ -469,10 +537,12 @@ class SetHoldRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ..., ttl_s: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
 
 class SetHoldResponse(_message.Message):
-    __slots__ = ("position",)
+    __slots__ = ("position", "ttl_s")
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+    ttl_s: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., ttl_s: _Optional[int] = ...) -> None: ...
 
 class RenewHoldRequest(_message.Message):
     __slots__ = ("shard_id", "name", "lineage")

@@ -44,6 +44,16 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.OpenSessionRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.OpenSessionResponse.FromString,
                 _registered_method=True)
+        self.ListSessions = channel.unary_unary(
+                '/logservice.v1.Log/ListSessions',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.ListSessionsRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
+        self.ForgetSession = channel.unary_unary(
+                '/logservice.v1.Log/ForgetSession',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.ForgetSessionRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.ForgetSessionResponse.FromString,
+                _registered_method=True)
         self.Append = channel.unary_unary(
                 '/logservice.v1.Log/Append',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.AppendRequest.SerializeToString,
@@ -161,6 +171,23 @@ class LogServicer(object):
         Open another session; what was unanswered may be in the log or not: read to find out.
         - One identity has at most 2048 sessions of a shard; what it has not used for long goes first. No
         identity loses its sessions to others that have fewer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSessions(self, request, context):
+        """The named sessions of a log, by id, page by page; those of all identities. From cluster version 2 on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetSession(self, request, context):
+        """Lets the name of a session go, which makes room. What comes later of its epoch, or an earlier one, is
+        SESSION_EXPIRED until the room is needed, and is a new start after that: forget what is never done
+        again. One that was used since last_used is VERB_REFUSED; one that is forgotten, or not there, is a
+        repetition. From cluster version 2 on; it goes to the leader.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -325,6 +352,16 @@ def add_LogServicer_to_server(servicer, server):
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.OpenSessionRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.OpenSessionResponse.SerializeToString,
             ),
+            'ListSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessions,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.ListSessionsRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'ForgetSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetSession,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.ForgetSessionRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.ForgetSessionResponse.SerializeToString,
+            ),
             'Append': grpc.unary_unary_rpc_method_handler(
                     servicer.Append,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.AppendRequest.FromString,
@@ -470,6 +507,60 @@ class Log(object):
             '/logservice.v1.Log/OpenSession',
             logservice__wire_dot_v1_dot_log__pb2.OpenSessionRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.OpenSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/ListSessions',
+            logservice__wire_dot_v1_dot_log__pb2.ListSessionsRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Log/ForgetSession',
+            logservice__wire_dot_v1_dot_log__pb2.ForgetSessionRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.ForgetSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

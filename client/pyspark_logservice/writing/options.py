@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from logservice_wire.codecs import CODECS
+
 from pyspark_logservice.checks import OptionError, number, seconds
 from pyspark_logservice.options import (
     RPC_TIMEOUT_DEFAULT_S,
@@ -32,12 +34,15 @@ KNOWN: Final = {
     "logservice.tls.servername": "what the stores' certificates say when it is not the address",
     "logservice.writeid": "batch only: which write this is, so that doing it again appends nothing",
     "logservice.writeversion": "batch only: number of the write among those of its writeId, from 0",
+    "compression": "of blocks: none, zstd or lz4",
     "shard": "the logs that may be written, separated by commas: ids and names",
     "shards": "the same",
 }
 
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark passes on of its own options."""
+
+_NO_CODEC: Final = "none"
 
 _WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
@@ -68,6 +73,8 @@ class WriteOptions:
     write_id: str = ""
     version: int = 0
     drawn_s: float = 0.0
+    codec: str | None = None
+    """None, "zstd" or "lz4"."""
 
 
 def parse_write_options(
@@ -97,7 +104,17 @@ def parse_write_options(
         write_id=write_id,
         version=version,
         drawn_s=drawn_s,
+        codec=_codec(options),
     )
+
+
+def _codec(options: Mapping[str, str]) -> str | None:
+    name = options.get("compression", _NO_CODEC).strip().lower()
+    if name not in (_NO_CODEC, *CODECS):
+        raise OptionError(
+            f"option 'compression': {name!r} is none of {', '.join((_NO_CODEC, *CODECS))}"
+        )
+    return None if name == _NO_CODEC else name
 
 
 def _write_id(options: Mapping[str, str]) -> tuple[str, int, float]:

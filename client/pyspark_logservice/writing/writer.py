@@ -17,8 +17,8 @@ what is not there yet.
 - W1  A block of a piece of work is in its log at most once, whatever is run again or twice.
 - W2  Blocks of two attempts that differ are never both in the logs: the second one is refused at
       the home (DifferentRetryError), before it appends.
-- W3  A task that is refused for its rows, for a log that is not there or that it may not write, has
-      appended nothing.
+- W3  A task that is refused for its rows, for a codec that is not installed, for a log that is not
+      there or that it may not write, has appended nothing.
 - W4  A session that is gone is an error (LostWriteError) and not a new start.
 
 What Spark calls commit and abort does nothing here. A task's records are in the logs, and can be
@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from logservice_client import SyncLogClient
 from logservice_client.sync import SyncNamedSession
+from logservice_wire.codecs import codec_of, compress
 from logservice_wire.errors import SequenceReused, SessionExpired
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -50,7 +51,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_logservice.logs import tls_of
 from pyspark_logservice.writing.blocks import Blocks
-from pyspark_logservice.writing.columns import NAME, routing_column
+from pyspark_logservice.writing.columns import NAME, more_columns, routing_column
 from pyspark_logservice.writing.identity import Work, work_of
 from pyspark_logservice.writing.options import WriteOptions
 
@@ -93,16 +94,18 @@ class _Writing:
         """No I/O: this runs on the driver. Raises ColumnError."""
         self._options = options
         self._routing = routing_column(schema, options)
+        self._more = more_columns(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """The rows of one task. Raises what the module describes, and errors of the service."""
         options = self._options
         work = work_of(options, TaskContext.get())
+        compress(codec_of(options.codec), b"")  # CodecMissing, before anything is read
         with SyncLogClient(options.endpoints, tls=tls_of(options)) as client:
             ids = {log: _resolved(client, log, options.rpc_timeout_s) for log in options.logs}
             home = ids[options.logs[0]]
             said = {log if self._routing == NAME else shard: shard for log, shard in ids.items()}
-            blocks = Blocks(self._routing, said, home)
+            blocks = Blocks(self._routing, said, home, more=self._more, codec=options.codec)
             try:
                 for batch in iterator:
                     blocks.add(batch)
@@ -146,16 +149,37 @@ def append_all(
     }
     for log in blocks.logs():
         session = sessions[log]
+        if session.appended > blocks.count(log):
+            raise LostWriteError(
+                f"{work}: log {log} says that it has {session.appended} blocks of it, of "
+                f"{blocks.count(log)}: the store that answered lies, or is broken"
+            )
         while session.appended < blocks.count(log):
             block = blocks.block(log, session.appended, session.stamp_us)
             _told(
                 work,
                 log,
-                lambda session=session, block=block: session.append(  # type: ignore[misc]
-                    block, timeout=options.rpc_timeout_s
+                lambda session=session, block=block: _append(  # type: ignore[misc]
+                    session, block, options.rpc_timeout_s
                 ),
             )
     return Written(work.partition, {log: blocks.records(log) for log in blocks.logs()})
+
+
+def _append(session: SyncNamedSession, block: bytes, timeout_s: float) -> None:
+    """The next block; or another attempt has appended it, in other bytes.
+
+    The log tells blocks apart by their bytes, and a codec may make others of the same rows
+    (`blocks`). Who appends in this epoch has opened it with the same content, so what is there has
+    the rows of this block. Only where the log does not count it is it an error.
+    """
+    known = session.appended
+    try:
+        session.append(block, timeout=timeout_s)
+    except SequenceReused:
+        session.open(timeout_s)
+        if session.appended <= known:
+            raise
 
 
 def _told(work: Work, log: int, call: Callable[[], ResultT]) -> ResultT:

@@ -39,6 +39,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "logctl hold renew": ("logctl hold renew 1 nightly-backup",),
     "logctl hold list": ("logctl hold list 1", "logctl hold list 1 -o json"),
+    "logctl session list": (
+        "logctl session list 2",
+        "logctl session list 2 'spark-stream/*' --unused-for 30d",
+    ),
+    "logctl session forget": (
+        "logctl session forget 2 'spark-stream/0b7c*' --unused-for 7d",
+        "logctl session forget 2 spark-write/nightly/0 --owner URI --override",
+    ),
     "logctl hold release": (
         "logctl hold release 1 nightly-backup",
         "logctl hold release 1 nightly-backup --override",

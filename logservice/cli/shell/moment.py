@@ -27,3 +27,13 @@ def moment_us(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return (moment - _BEGIN) // _ONE_US
+
+
+def moment_text(us: int) -> str:
+    """The other way, to the second; a number beyond the calendar, which a store may say, as it
+    is.
+    """
+    try:
+        return (_BEGIN + us * _ONE_US).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError:
+        return str(us)

@@ -26,15 +26,21 @@ from logservice_wire.errors import InvalidArgument
 from logservice_wire.rpcs import RequestT, ResponseT, Rpc
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
+from logservice.bounds import SESSIONS_LISTED_MAX
 from logservice.checksum import crc32
 from logservice.hakeeper.commands.versioned import too_early
-from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId, ShardId
 from logservice.nodehost.replica.hold_expiry import HoldTime
 from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.rsm import commands, named_sessions
 from logservice.rsm.append_request import AppendRequest
-from logservice.rsm.queries import LogStatus, LogStatusQuery
+from logservice.rsm.queries import (
+    LogStatus,
+    LogStatusQuery,
+    NamedSessionsPage,
+    NamedSessionsQuery,
+)
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
 from logservice.server.services import digesting, reading, restoring
 from logservice.server.services.append_stream import AppendStream
@@ -143,7 +149,8 @@ class LogService(log_pb2_grpc.LogServicer):
         else:
             command = commands.SetHold(author, override, lsn, request.name)
         shard, _ = await self.propose(request.shard_id, command, context, request.lineage)
-        return log_pb2.SetHoldResponse(position=self.store.position(shard))
+        position = self.store.position(shard)
+        return log_pb2.SetHoldResponse(position=position, ttl_s=request.ttl_s)
 
     @handler
     async def RenewHold(
@@ -189,7 +196,53 @@ class LogService(log_pb2_grpc.LogServicer):
             nonce=named_sessions.nonce_of(request.name),
             appended=appended,
             stamp_us=stamp_us,
+            named=True,
         )
+
+    @handler
+    async def ListSessions(
+        self, request: log_pb2.ListSessionsRequest, context: Context
+    ) -> log_pb2.ListSessionsResponse:
+        """Named sessions, for people."""
+        self.store.need_version(_NAMED_SESSIONS)
+        shard = log_shard(request.shard_id)
+        query = NamedSessionsQuery(SESSIONS_LISTED_MAX, SessionId(request.after))
+        page = await self._lookup(shard, query, request.stale, context)
+        assert isinstance(page, NamedSessionsPage)
+        sessions = [
+            log_pb2.NamedSession(
+                session_id=row.session,
+                name=row.name,
+                owner=row.owner,
+                epoch=row.epoch,
+                appended=row.appended,
+                stamp_us=row.stamp_us,
+                ttl_s=row.ttl_s,
+                last_used=row.last_used,
+                used_us=row.used_us,
+                lost=row.lost,
+                forgotten=row.forgotten,
+            )
+            for row in page.rows
+        ]
+        return log_pb2.ListSessionsResponse(
+            position=self.store.position(shard), sessions=sessions, more=page.more
+        )
+
+    @handler
+    async def ForgetSession(
+        self, request: log_pb2.ForgetSessionRequest, context: Context
+    ) -> log_pb2.ForgetSessionResponse:
+        """The name of a session goes."""
+        self.store.need_version(_NAMED_SESSIONS)
+        command = commands.ForgetSession(
+            self.store.author(),
+            request.override,
+            SessionId(request.session_id),
+            Index(request.last_used),
+        )
+        shard, _ = await self.propose(request.shard_id, command, context, request.lineage)
+        return log_pb2.ForgetSessionResponse(position=self.store.position(shard))
 
     @handler
     async def Append(
@@ -323,12 +376,7 @@ class LogService(log_pb2_grpc.LogServicer):
     ) -> log_pb2.GetShardStatusResponse:
         """The shard's replicated state, and where this replica stands."""
         shard = log_shard(request.shard_id)
-        query = LogStatusQuery()
-        if request.stale:
-            status = self._host.stale_lookup(shard, query)
-        else:
-            with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
-                status = await self._host.lookup(shard, query, limit_s)
+        status = await self._lookup(shard, LogStatusQuery(), request.stale, context)
         assert isinstance(status, LogStatus)
         info = self._host.replicas.info(shard)
         if info is None:
@@ -357,6 +405,12 @@ class LogService(log_pb2_grpc.LogServicer):
             gaps=status.rejected_range_count,
             lineage_parent=status.lineage.parent if status.lineage.number else b"",
         )
+
+    async def _lookup(self, shard: ShardId, query: object, stale: bool, context: Context) -> object:
+        if stale:
+            return self._host.stale_lookup(shard, query)
+        with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
+            return await self._host.lookup(shard, query, limit_s)
 
     def _holds(self, shard: ShardId, status: LogStatus) -> list[log_pb2.Hold]:
         times = self._host.hold_expiry.times(self._host.replicas.running[shard])

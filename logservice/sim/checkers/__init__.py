@@ -2,7 +2,7 @@
 
 A checker imports `interfaces` and `oracle` and changes neither store nor world; `world` alone
 makes them. Start with `checker.py` (what a checker is told, and by whom), then `catching_up.py`,
-`drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `memory.py`, `promises.py`,
+`drives.py`, `ends.py`, `holds.py`, `leaders.py`, `logs.py`, `memory.py`, `named.py`, `promises.py`,
 `restores.py`, `retention.py`, `segments.py`, `snapshots.py`, `stores.py`, `stuck.py` and
 `times.py`.
 """
@@ -13,10 +13,11 @@ from logservice.sim.checkers.catching_up import CatchUpRate
 from logservice.sim.checkers.checker import Checker
 from logservice.sim.checkers.drives import Drives
 from logservice.sim.checkers.ends import Closed, Deleted
-from logservice.sim.checkers.holds import HoldsStand
+from logservice.sim.checkers.holds import HoldsStand, ReadersHolds
 from logservice.sim.checkers.leaders import ElectionSafety, LeaderCommit, LeaderCompleteness
 from logservice.sim.checkers.logs import CommitQuorum, LogLsn, LogMatching, StateMachineSafety
 from logservice.sim.checkers.memory import UnwrittenBytes
+from logservice.sim.checkers.named import Named
 from logservice.sim.checkers.promises import (
     Acknowledgements,
     Damaged,
@@ -55,6 +56,8 @@ ALL: tuple[type[Checker], ...] = (
     GivesWay,
     CatchUpRate,
     HoldsStand,
+    ReadersHolds,
+    Named,
     AppendTimes,
     Restores,
     Drives,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from logservice_wire import errors
-from logservice_wire.block import Block, encode_block, peek_block
+from logservice_wire.block import Block, encode_block, is_wide, peek_block
 from logservice_wire.errors import (
     DeadlineExceeded,
     LogServiceError,
@@ -33,6 +33,8 @@ from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
+from logservice.sim.clients.job_blocks import stamp_of, wide_batch_of
+from logservice.sim.clients.job_record import JobHistory
 from logservice.sim.history import Append, Operation, Outcome, Run, Truncate
 from logservice.sim.interfaces import Store, World
 
@@ -110,6 +112,7 @@ class ShardHistory:
     """(LSN, append time) of blocks, as acks and readers were told."""
     trespasses: list[str] = field(default_factory=list)
     """What another identity was allowed to do."""
+    jobs: JobHistory = field(default_factory=JobHistory)
     applied_lsn: int = 0
     first_lsn: int = 1
     epoch: int = 0
@@ -134,9 +137,20 @@ def times_of(found: LogSlice) -> Iterator[tuple[int, int]]:
     return ((run.first_lsn, run.append_time_us) for run in found.runs if run.append_time_us)
 
 
+def stamps_of(found: LogSlice) -> Iterator[tuple[str, int]]:
+    """Blocks of jobs, which alone are stamped, with their stamps."""
+    for run in found.runs:
+        if run.gap is None and (stamp_us := stamp_of(run.block)):
+            yield _batch_of(run.block), stamp_us
+
+
 def _batch_of(block: bytes | memoryview) -> str:
-    """The name in a block; empty for what is none."""
+    """The name in a block; empty for what is none, and for a wide one with other columns than those
+    of its name.
+    """
     try:
+        if is_wide(block):
+            return wide_batch_of(block)
         count = peek_block(block)
         return Block(block, count, 0).record(0).rstrip(b".").decode(errors="replace")
     except (LogServiceError, ValueError):

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Iterator
 
 from logservice.sim.clients.client import ShardHistory
+from logservice.sim.clients.job_record import ANY_EPOCH
 from logservice.sim.history import Append, Outcome, Read
 
 QUIET_S = 1.0
@@ -45,6 +46,8 @@ def fencing(history: ShardHistory) -> Iterator[str]:
     highest, who = 0, ""
     for batch, lsn in sorted(places.items(), key=lambda item: item[1]):
         epoch = history.epochs.get(batch, 0)
+        if epoch == ANY_EPOCH:
+            continue
         if epoch < highest:
             yield f"{batch} of epoch {epoch} at LSN {lsn}, above {who} of epoch {highest}"
         if epoch > highest:

@@ -34,10 +34,13 @@ class Neighbour(Client):
         while not self.stopping:
             await self.pause(_PAUSE)
             number += 1
+            history = self.history
             batch = f"{self.name}-{number}"
             draw = self.chance.random()
             try:
-                if draw < 0.5:
+                if history.jobs.names and self.chance.random() < 0.2:
+                    await self._namesake()
+                elif draw < 0.5:
                     await self._append(batch)
                 elif draw < 0.7:
                     await self._release_hold()
@@ -69,6 +72,14 @@ class Neighbour(Client):
         applied = await self.submit(request)
         self._trespassed(f"{batch} was appended at LSN {applied.lsn}: {request}")
 
+    async def _namesake(self) -> None:
+        """Open a name that a job has, further on: it is another name, for it is this identity's."""
+        name, epoch = self.chance.choice(sorted(self.history.jobs.names.items()))
+        content = bytes(commands.SESSION_CONTENT_BYTES)
+        await self.command(
+            lambda by: commands.OpenNamedSession(by, epoch + 50, 0, 1, content, name)
+        )
+
     async def _release_hold(self) -> None:
         name = self.chance.choice(sorted(self.history.held) or ["hold-1"])
         applied = await self.command(lambda by: commands.ReleaseHold(by, False, name))
@@ -78,11 +89,13 @@ class Neighbour(Client):
     async def _writer(self) -> None:
         epoch = self.history.epoch
         lsn = Lsn(max(1, self.history.applied_lsn))
-        makers: tuple[Callable[[Author], commands.Command], ...] = (
+        makers: list[Callable[[Author], commands.Command]] = [
             lambda by: commands.ReleaseWriter(by, False, epoch),
             lambda by: commands.AcquireWriter(by, False, epoch, True, self.name),
             lambda by: commands.Truncate(by, lsn, epoch),
-        )
+        ]
+        if self.world.config.forks:
+            del makers[1]  # a fork leaves the right with nobody, for anybody (seed 76000371)
         applied = await self.command(self.chance.choice(makers))
         self._trespassed(f"the writer's epoch {epoch} served it: {applied}")
 

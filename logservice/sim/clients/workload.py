@@ -27,6 +27,7 @@ from logservice.sim.clients.client import (
     Opened,
     Stamps,
     runs_of,
+    stamps_of,
     times_of,
 )
 from logservice.sim.history import Append, Outcome, Read, Run, Truncate
@@ -215,6 +216,7 @@ class Reader(Client):
             self.failed(error)
         else:
             self.history.times.update(times_of(found))
+            self.history.jobs.stamps.update(stamps_of(found))
             note(runs_of(found), found.next_lsn, found.first_lsn, found.applied_lsn)
 
 

@@ -70,7 +70,7 @@ final class Block {
         int from = block.getInt(offsets);
         for (int number = 1; number <= count; number++) {
             int to = block.getInt(offsets + 4 * number);
-            check(to >= from && valuesAt + to <= data.length, "its offsets do not ascend");
+            check(from >= 0 && to >= from && valuesAt + to <= data.length, "its offsets do not ascend");
             byte[] record = new byte[to - from];
             block.get((int) valuesAt + from, record);
             records.add(record);

@@ -59,6 +59,11 @@ class BlockTest {
                         + "020000001800000018000000000000000000000001000000ffffff7f00000000"
                         + "6162000000000000";
         assertThrows(Block.Corrupt.class, () -> texts(lying));
+        // Cut, so that its first offset is not the body's; that it is negative asks for two gigabytes.
+        String negative = "424c4b31020000000100000028000000a4f41173010000000000000000000000"
+                        + "0200000018000000180000000000000000000000880200800300000000000000"
+                        + "6162630000000000";
+        assertThrows(Block.Corrupt.class, () -> texts(negative));
     }
 
     private static List<String> texts(String hex) {
