@@ -65,7 +65,7 @@ from logservice_client.bounds import (
     WATCH_INTERVAL_S,
 )
 from logservice_client.caller import Caller
-from logservice_client.failure import REPEATABLE
+from logservice_client.failure import refused_for_now
 from logservice_client.life import closed
 from logservice_client.lineage import KnownLineage
 from logservice_client.log_lines import Line
@@ -352,8 +352,7 @@ class Appender:
             if batch.on_wire:
                 batch.on_wire = False
                 batch.maybe_applied |= error.outcome is Outcome.UNKNOWN or batch is not refused
-        # A block that a later cluster version takes is not repeated: a person raises that.
-        repeated = error.reason in REPEATABLE and not error.number("needed")
+        repeated = refused_for_now(error)
         if isinstance(error, LineageChanged):
             self._history.refused(error)
         if error.reason is Reason.SESSION_EXPIRED:

@@ -121,7 +121,6 @@ class Caller:
                 if (
                     halted >= HALTED_REPLICAS_MAX
                     or (shard is None and _is_hakeepers(error))
-                    or (shard is not None and error.number("needed"))
                     or deadline.remaining_s() <= pause_s
                     or not may_repeat(error, mutating=rpc.mutates, idempotent=rpc.idempotent)
                 ):

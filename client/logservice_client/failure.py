@@ -79,11 +79,17 @@ def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
     return UnknownOutcome(message, **{_BROKEN: code.name})
 
 
+def refused_for_now(error: LogServiceError) -> bool:
+    """Whether nothing was applied, and another attempt may succeed. What a later cluster version
+    takes is not refused for now: a person raises that.
+    """
+    return error.reason in REPEATABLE and not error.number("needed")
+
+
 def may_repeat(error: LogServiceError, *, mutating: bool, idempotent: bool) -> bool:
     """Whether the same request may be sent again, possibly to another replica."""
     if error.reason in REPEATABLE:
-        # What a later cluster version takes is not repeated: a person raises that.
-        return not error.number("needed")
+        return refused_for_now(error)
     if error.outcome is Outcome.UNKNOWN and error.reason is not Reason.SESSION_EXPIRED:
         return _BROKEN not in error.metadata and (idempotent or not mutating)
     return False

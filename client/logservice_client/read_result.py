@@ -121,7 +121,7 @@ class Records:
 
     def located(self, error: CorruptBlock) -> CorruptBlock:
         """What is wrong with the block, and where in the log: whoever reads on begins behind it."""
-        return _at(self.first_lsn, self.record_count, error)
+        return corrupt_at(self.first_lsn, self.record_count, error)
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """Columns lsn, term, timestamp, value, key, headers; those of the block are not copied,
@@ -248,7 +248,7 @@ def _discontinuity(asked: int, found: int) -> Discontinuity:
     )
 
 
-def _at(first_lsn: int, count: int, error: CorruptBlock) -> CorruptBlock:
+def corrupt_at(first_lsn: int, count: int, error: CorruptBlock) -> CorruptBlock:
     """The same, with the LSNs that cannot be shown: whoever reads on begins behind them."""
     detail = error.metadata.get("detail", "")
     return CorruptBlock(detail=detail, first_lsn=first_lsn, last_lsn=first_lsn + count - 1)
@@ -263,7 +263,7 @@ def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
     try:
         block = Block.parse(run.block)
     except CorruptBlock as error:
-        raise _at(first_lsn, count, error) from error
+        raise corrupt_at(first_lsn, count, error) from error
     if block.record_count != run.record_count:
         raise CorruptBlock(
             detail=f"{block.record_count} records in a block of {run.record_count} LSNs",

@@ -37,13 +37,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from logservice_client.arrow import SCHEMA as LOG_SCHEMA
 from logservice_client.lineage import Lineage
-from logservice_wire.errors import InvalidArgument, LineageChanged
+from logservice_client.table_position import another_history, check_job
+from logservice_wire.errors import InvalidArgument
 
 SCHEMA: Final = pa.schema([pa.field("shard", pa.int64(), nullable=False), *LOG_SCHEMA])
 """The columns that a table gets when it is made."""
-
-JOB_CHARS_MAX: Final = 128
-"""The length of a job's name. It is in every commit, for as long as the table lives."""
 
 Write = Callable[[DeltaTable, pa.Table, CommitProperties], None]
 """Puts rows with the columns of SCHEMA into a table, in one commit that takes those properties."""
@@ -65,9 +63,7 @@ class LogName:
 
     def __post_init__(self) -> None:
         """Raises InvalidArgument for a name that would make two of one."""
-        if not self.job or "/" in self.job or len(self.job) > JOB_CHARS_MAX:
-            problem = f"1 to {JOB_CHARS_MAX} characters without a slash"
-            raise InvalidArgument(f"a job's name has {problem}", field="job")
+        check_job(self.job)
 
     @property
     def app_id(self) -> str:
@@ -184,14 +180,7 @@ class LogTable:
             return
         if lineage.number and self._is_of(parent) and self.last_lsn <= lineage.fork_lsn:
             return
-        raise LineageChanged(
-            f"the table has log {self._name.shard} up to LSN {self.last_lsn} of another history; "
-            f"the log is of lineage {lineage.number} now, which has LSNs up to {lineage.fork_lsn} "
-            "in common with the one before",
-            actual=lineage.id.hex(),
-            number=lineage.number,
-            fork_lsn=lineage.fork_lsn,
-        )
+        raise another_history(self._name.shard, self.last_lsn, lineage)
 
     def _is_of(self, lineage: bytes) -> bool:
         """Whether the newest rows are of that lineage."""

@@ -87,8 +87,7 @@ class Waiting:
         self.last_lsn = item.next_lsn - 1
         if isinstance(item, Records):
             self.items.append(item)
-            # What it is opened to counts: few bytes may be much memory (INV-BLOCK-BOMB).
-            self.size += ITEM_BYTES + item.block.memory_bytes
+            self.size += _memory_bytes(item)
 
     def rows(self, shard: int, unreadable: Unreadable | None = None) -> pa.Table:
         """All of it. Values of large blocks are not copied. Raises as `Records.columns`, but for
@@ -103,8 +102,7 @@ class Waiting:
     def behind(self, lsn: int) -> Waiting:
         """What of it lies above `lsn`. A block that has both is kept whole until it is through."""
         items = [one for one in self.items if one.next_lsn > lsn + 1]
-        size = sum(ITEM_BYTES + one.block.memory_bytes for one in items)
-        return Waiting(items, size, self.last_lsn, lsn)
+        return Waiting(items, sum(map(_memory_bytes, items)), self.last_lsn, lsn)
 
     def _batches(self, unreadable: Unreadable | None) -> Iterator[pa.RecordBatch]:
         together: list[Records] = []
@@ -120,6 +118,11 @@ class Waiting:
                 together.append(one)
                 size += weight
         yield from _joined(together, unreadable)
+
+
+def _memory_bytes(item: Records) -> int:
+    """What it is opened to counts: few bytes may be much memory (INV-BLOCK-BOMB)."""
+    return ITEM_BYTES + item.block.memory_bytes
 
 
 def _joined(items: list[Records], unreadable: Unreadable | None) -> list[pa.RecordBatch]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from logservice_client.arrow import lsns, repeated, times, values
-from logservice_client.read_result import GapReason
+from logservice_client.read_result import GapReason, corrupt_at
 from logservice_wire.block import Block
 from logservice_wire.errors import CorruptBlock
 
@@ -114,8 +114,7 @@ def _parts(
             try:
                 made = _opened(table, block, number, begin, behind, more)
             except CorruptBlock as error:
-                last, detail = row.first_lsn + behind - 1, error.metadata.get("detail", "")
-                raise CorruptBlock(detail=detail, first_lsn=first, last_lsn=last) from error
+                raise corrupt_at(first, behind - begin, error) from error
             yield first, made
     yield from _plain(table, row, max(low, at), high)
 
@@ -154,7 +153,7 @@ def _column(name: str, batch: pa.RecordBatch, shard: int) -> pa.Array:
             return repeated(shard, batch.num_rows, pa.int64())
         case "gap":
             return _gap_names(batch["gap"])
-        case "key" | "headers" | "record_time":
+        case _ if name in MORE:
             if name not in batch.schema.names:
                 return pa.nulls(batch.num_rows, COLUMN_TYPES[name])
             return batch[name]

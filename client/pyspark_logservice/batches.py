@@ -225,7 +225,7 @@ class BatchMaker:
                 return _joined([_times_of(one) for one in opened])
             case "value":
                 return _joined([values(one) for one in opened if not isinstance(one, Bare)])
-            case "key" | "headers" | "record_time" if any(map(_is_wide, items)):
+            case _ if name in MORE and any(map(_is_wide, items)):
                 pairs = zip(items, opened, strict=True)
                 return _joined([_more(name, item, one) for item, one in pairs])
         return pa.nulls(count, COLUMN_TYPES[name])

@@ -49,6 +49,8 @@ class Standing:
     first_lsn: int
     next_lsn: int
     lineage: Lineage
+    parent: bytes = b""
+    """The id of the lineage that this one continues; b"" where it continues none."""
     readable: bool = True
     """False while it is being restored."""
 
@@ -186,6 +188,7 @@ def standing(log: SyncShard, timeout_s: float) -> Standing:
         position.first_lsn,
         position.applied_lsn + 1,
         Lineage(lineage.number, lineage.id, lineage.fork_lsn) if lineage.number else Lineage(),
+        status.lineage_parent,
         readable=not restoring,
     )
 

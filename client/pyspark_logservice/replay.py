@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from logservice_client.table_position import check_job
 from logservice_wire.errors import InvalidArgument, LineageChanged
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -33,7 +34,6 @@ from pyspark_logservice.replay_table import (
     ReplayedLog,
     ReplayTable,
     TableError,
-    check_job,
 )
 
 FAILED: Final = 1
@@ -91,7 +91,11 @@ def _into_table(spark: SparkSession, options: argparse.Namespace, counted: Obser
     read = read_options(options)
     with Logs(read) as logs:
         found = logs.standings([options.shard])[options.shard]
-        table = ReplayTable(spark, options.out, _described(logs, read, options))
+        cluster = logs.client.hakeeper.cluster_state(timeout=read.rpc_timeout_s)
+        log = ReplayedLog(
+            cluster.cluster_id, options.shard, found.lineage, found.parent, options.job
+        )
+        table = ReplayTable(spark, options.out, log)
         start, end = read.starting.of(options.shard), read.ending.of(options.shard)
         first = table.first_lsn(found.first_lsn if start == EARLIEST else start)
         end = found.next_lsn if end == LATEST else end
@@ -106,17 +110,6 @@ def _into_table(spark: SparkSession, options: argparse.Namespace, counted: Obser
             raise TableError("the log was continued by force meanwhile; run the job again")
         table.append(_counted(rows, counted), end - 1)
     return True
-
-
-def _described(logs: Logs, read: ReadOptions, options: argparse.Namespace) -> ReplayedLog:
-    wait_s = read.rpc_timeout_s
-    cluster = logs.client.hakeeper.cluster_state(timeout=wait_s)
-    log = logs.client.shard(options.shard)
-    status = log.status(timeout=wait_s)
-    assert log.lineage is not None
-    return ReplayedLog(
-        cluster.cluster_id, options.shard, log.lineage, status.lineage_parent, options.job
-    )
 
 
 def _rows(spark: SparkSession, options: argparse.Namespace, start: str, end: str) -> DataFrame:

@@ -32,16 +32,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logservice_client.lineage import Lineage
-from logservice_wire.errors import InvalidArgument, LineageChanged
+from logservice_client.table_position import another_history
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pyspark_logservice.options import MORE_COLUMNS
 
 FORMAT: Final = "delta"
-JOB_CHARS_MAX: Final = 128
-"""The length of a job's name. It is in every commit, for as long as the table lives."""
-
 
 _RECENT_COMMITS: Final = 100
 """A run looks for its own commit among them, right after it."""
@@ -66,13 +63,6 @@ class ReplayedLog:
     def app_id(self, lineage: bytes) -> str:
         """The id under which a table keeps the last LSN that is of a lineage."""
         return f"logservice/{self.cluster_id}/{self.shard}/{self.job}/{lineage.hex()}"
-
-
-def check_job(name: str) -> None:
-    """Raises InvalidArgument for a name that would make two jobs of one."""
-    if not name or "/" in name or len(name) > JOB_CHARS_MAX:
-        problem = f"1 to {JOB_CHARS_MAX} characters without a slash"
-        raise InvalidArgument(f"a job's name has {problem}", field="job")
 
 
 class ReplayTable:
@@ -124,7 +114,7 @@ class ReplayTable:
         """
         if not self._jvm.io.delta.tables.DeltaTable.isDeltaTable(self._session, self._path):
             return
-        there = self._spark.read.format(FORMAT).load(self._path).columns
+        there = self._table().columns
         lost = [name for name in MORE_COLUMNS if name in there and name not in rows.columns]
         if lost:
             names = ",".join(lost)
@@ -155,24 +145,20 @@ class ReplayTable:
             return found
         before = number(self._log.parent) if lineage.number else 0
         if before > lineage.fork_lsn:
-            raise LineageChanged(
-                f"the table has log {self._log.shard} up to LSN {before} of another history; the "
-                f"log is of lineage {lineage.number} now, which has LSNs up to {lineage.fork_lsn} "
-                "in common with the one before",
-                actual=lineage.id.hex(),
-                number=lineage.number,
-                fork_lsn=lineage.fork_lsn,
-            )
+            raise another_history(self._log.shard, before, lineage)
         if not before:
             self._check_strangers()
         return before
 
     def _check_strangers(self) -> None:
         """INV-REPLAYED-3."""
-        table = self._spark.read.format(FORMAT).load(self._path)
+        table = self._table()
         if "shard" in table.columns and table.where(F.col("shard") == self._log.shard).take(1):
             raise TableError(
                 f"the table has rows of log {self._log.shard}, and does not say how far "
                 f"{self._log.job!r} is: they are another job's, another history's or another "
                 "cluster's, or the position has expired"
             )
+
+    def _table(self) -> DataFrame:
+        return self._spark.read.format(FORMAT).load(self._path)

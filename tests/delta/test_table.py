@@ -14,7 +14,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from logservice_client.lineage import Lineage
-from logservice_delta.table import JOB_CHARS_MAX, LogName, LogTable, TableConflict, append_rows
+from logservice_client.table_position import JOB_CHARS_MAX
+from logservice_delta.table import LogName, LogTable, TableConflict, append_rows
 from logservice_wire.errors import InvalidArgument, LineageChanged
 
 from tests.delta.rows import lsns, made_rows

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from logservice_client import SyncLogClient
+from logservice_client.table_position import JOB_CHARS_MAX
 from logservice_client.testing import Cluster, local_cluster
 from logservice_wire.block import encode_block
 from logservice_wire.errors import LineageChanged
 from pyspark_logservice.replay import parse_arguments, replay
-from pyspark_logservice.replay_table import JOB_CHARS_MAX, TableError
+from pyspark_logservice.replay_table import TableError
 
 from tests.client.fake_server import FakeCluster
 from tests.spark.conftest import with_delta
