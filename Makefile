@@ -27,7 +27,7 @@ PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --
 .PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench clean .venv
 
 help: ## this list
-	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 .venv: ## the environment, never built twice
 	@$(PYTHON) tools/setup_environment.py

@@ -23,7 +23,7 @@ from bench import environment, etcd, lifecycle
 from bench.closed_loop import Sample, measure
 from bench.report import Report, Row
 from bench.shapes import SHAPES, SHARD, Shape, Target
-from examples.sqlite_wal.watch import Watch
+from examples.demo.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent

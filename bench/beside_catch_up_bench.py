@@ -34,7 +34,7 @@ from logservice_client import LogClient
 from logservice_wire.v1 import hakeeper_pb2
 
 from bench import environment
-from examples.sqlite_wal.watch import Watch
+from examples.demo.watch import Watch
 from logservice import bounds
 from logservice.cli.processes.local_cluster import LocalCluster
 

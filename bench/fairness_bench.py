@@ -40,7 +40,7 @@ from logservice_client import LogClient, Shard
 
 from bench import environment
 from bench.shapes import TIMEOUT_S
-from examples.sqlite_wal.watch import Watch
+from examples.demo.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster
 
 LOUD: Final = 1

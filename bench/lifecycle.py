@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from logservice_client import LogClient
 
 from bench.shapes import SHARD
-from examples.sqlite_wal.watch import Watch
+from examples.demo.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster
 
 POLL_S: Final = 0.005

@@ -27,7 +27,7 @@ from typing import Final
 from logservice_client import LogClient
 
 from bench import environment
-from examples.sqlite_wal.watch import bytes_on_disk
+from examples.demo.watch import bytes_on_disk
 from logservice.cli.processes.local_cluster import LocalCluster
 
 MIB: Final = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from examples.sqlite_wal.watch import bytes_on_disk
+from examples.demo.watch import bytes_on_disk
 from logservice import bounds
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.stories import Teller

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from examples.sqlite_wal.watch import Watch, shard_is_full
+from examples.demo.watch import Watch, shard_is_full
 
 POLL_S = 0.1
 WIDTH = 120
@@ -31,6 +31,12 @@ WIDTH = 120
 
 class DemoFailed(Exception):
     """A check did not hold."""
+
+
+def check(holds: bool, what: str) -> None:
+    """Fail the demo unless it holds."""
+    if not holds:
+        raise DemoFailed(what)
 
 
 @dataclass(slots=True)

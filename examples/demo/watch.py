@@ -60,6 +60,18 @@ class Watch:
                     return store_id
         return None
 
+    def some_leader(self, shard: int, wait: Callable[[Callable[[], bool]], None]) -> str:
+        """The same; `wait` returns when what it is given holds, or raises."""
+        found: list[str] = []
+
+        def there() -> bool:
+            leader = self.leader(shard)
+            found.extend([leader] if leader is not None else [])
+            return bool(found)
+
+        wait(there)
+        return found[0]
+
     def applied_lsn(self, store_id: str, shard: int) -> int:
         """Newest LSN that the replica on this store has applied; 0 when it does not answer."""
         status = self.store(store_id)

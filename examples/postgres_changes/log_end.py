@@ -5,18 +5,14 @@ It is read backwards, in steps that grow, until a mark is found.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from logservice_client import Follow, Gap
 from logservice_wire.v1 import log_pb2
 
+from examples.postgres.records import PATIENCE_S, Followed, records
 from examples.postgres_changes.change import BEGIN_COPY, Change, Entry, Mark, decode
-
-PATIENCE_S: Final = 60.0
-"""How long a reader waits for a replica that serves."""
 
 STEP_FACTOR: Final = 8
 """How much further each step goes back. What was read in vain is little beside the last step."""
@@ -26,16 +22,12 @@ class EndMissing(Exception):
     """Everything up to the last mark is truncated, so nothing says where to go on."""
 
 
-class Log(Protocol):
+class Log(Followed, Protocol):
     """What is asked of a log: `logservice_client.Shard` has it."""
 
     async def status(
         self, *, stale: bool = False, timeout: float | None = None
     ) -> log_pb2.GetShardStatusResponse: ...
-
-    def follow(
-        self, lsn: int, *, until_lsn: int | None = None, patience: float = 30.0
-    ) -> Follow: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +61,6 @@ async def end_of(log: Log) -> End:
     if end.mark is None and first > 1:
         raise EndMissing("the log's last mark is truncated, so nothing says where to go on")
     return end
-
-
-async def records(log: Log, first: int, last: int) -> AsyncGenerator[tuple[int, bytes]]:
-    """The records of these LSNs, each with its own."""
-    if last < first:
-        return
-    async with aclosing(log.follow(first, until_lsn=last, patience=PATIENCE_S)) as items:
-        async for item in items:
-            if isinstance(item, Gap):
-                continue
-            for lsn, record in enumerate(item.records(), item.first_lsn):
-                yield lsn, record
 
 
 async def _looked_at(log: Log, first: int, last: int) -> End:

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from logservice_client import Shard
 
 from examples.postgres.ownership import Ownership
+from examples.postgres.records import records
 from examples.postgres.replication import Connection
 from examples.postgres.sessions import Sessions
 from examples.postgres.wal_position import position_text
@@ -31,7 +32,7 @@ from examples.postgres_changes.appends import APPEND_TIMEOUT_S, Appends
 from examples.postgres_changes.catalog import Keys
 from examples.postgres_changes.change import Mark
 from examples.postgres_changes.copy import Copy
-from examples.postgres_changes.log_end import End, end_of, records
+from examples.postgres_changes.log_end import End, end_of
 from examples.postgres_changes.stream import Stream
 from examples.postgres_changes.transactions import ShippingRefused, Transactions
 

@@ -23,8 +23,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from logservice_client import LogClient, Shard
 
+from examples.demo.screen import Screen, check
+from examples.demo.watch import Watch
 from examples.postgres.certificates import Authority, give_tls
 from examples.postgres.protocol import quoted
+from examples.postgres.records import records
 from examples.postgres.replication import Connection
 from examples.postgres.server import Postgres
 from examples.postgres.wal_position import position_of
@@ -32,12 +35,10 @@ from examples.postgres_changes.catalog import PARAMETERS
 from examples.postgres_changes.change import BEGIN_COPY, Mark, decode
 from examples.postgres_changes.delta_table import KEY
 from examples.postgres_changes.followers import CAME_LATE, Program, spark, spark_variables, tool
-from examples.postgres_changes.log_end import end_of, records
+from examples.postgres_changes.log_end import end_of
 from examples.postgres_changes.tool import TAKEN
 from examples.postgres_changes.workload import NEW_COLUMN, SCHEMA, TABLES, Load
 from examples.sqlite_wal.replay import java_is_here
-from examples.sqlite_wal.screen import DemoFailed, Screen
-from examples.sqlite_wal.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster, free_ports
 
 T = TypeVar("T")
@@ -71,12 +72,6 @@ class Size:
 
 LONG: Final = Size(transactions=600, large=60_000, kills=3, kill_spark=True)
 SHORT: Final = Size(transactions=100, large=20_000, kills=1, kill_spark=False)
-
-
-def check(holds: bool, what: str) -> None:
-    """Fail the demo unless it holds."""
-    if not holds:
-        raise DemoFailed(what)
 
 
 class Story:
@@ -406,15 +401,9 @@ class Story:
         return _sorted([dict(zip(columns, row, strict=True)) for row in texts_of])
 
     def _leader(self) -> str:
-        found: list[str] = []
-
-        def somebody() -> bool:
-            leader = self.watch.leader(SHARD)
-            found.extend([leader] if leader is not None else [])
-            return bool(found)
-
-        self._wait("the log has a leader", somebody)
-        return found[0]
+        return self.watch.some_leader(
+            SHARD, lambda there: self._wait("the log has a leader", there)
+        )
 
     async def _asked(self, question: Callable[[Shard], Awaitable[T]]) -> T:
         async with LogClient(self.cluster.endpoints()) as client:

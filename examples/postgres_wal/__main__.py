@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
+from examples.demo.ending import played
+from examples.demo.screen import Screen
 from examples.postgres_wal.story import LONG, SHORT, Story
-from examples.sqlite_wal.screen import Screen
-from examples.sqlite_wal.story import remove
 
 
 def main() -> int:
@@ -27,21 +26,13 @@ def main() -> int:
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-postgres-"))
     screen = Screen()
     story = Story(directory, screen, SHORT if arguments.short else LONG)
-    try:
+
+    def run() -> str:
         story.run()
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the demo failed
-        traceback.print_exc()
-        screen.summary()
-        print(f"files of this run: {directory}")
-        print(f"demo-postgres failed: {error}")
-        return 1
-    finally:
-        story.close()
-    screen.summary()
-    if arguments.dir is None:
-        remove(directory)
-    print("demo-postgres: all checks hold")
-    return 0
+        return ""
+
+    keep = arguments.dir is not None
+    return played("demo-postgres", directory, screen, run, story.close, keep=keep)
 
 
 if __name__ == "__main__":

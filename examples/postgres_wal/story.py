@@ -23,6 +23,8 @@ from typing import Final, TypeVar
 
 from logservice_client import LogClient, Shard
 
+from examples.demo.screen import Screen, check
+from examples.demo.watch import Watch
 from examples.postgres.server import Postgres, give_to_postgres
 from examples.postgres.wal_position import position_text
 from examples.postgres_wal import wal_log
@@ -37,8 +39,6 @@ from examples.postgres_wal.workload import (
     remembered,
     state,
 )
-from examples.sqlite_wal.screen import DemoFailed, Screen
-from examples.sqlite_wal.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster
 
 T = TypeVar("T")
@@ -73,12 +73,6 @@ LONG: Final = Size(commits=1500, scale=5, latency_s=10)
 SHORT: Final = Size(commits=200, scale=1, latency_s=1)
 
 _LATENCY: Final = re.compile(r"^latency average = ([\d.]+) ms$", re.MULTILINE)
-
-
-def check(holds: bool, what: str) -> None:
-    """Fail the demo unless it holds."""
-    if not holds:
-        raise DemoFailed(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,15 +423,9 @@ class Story:
         return server.value("SELECT pg_current_wal_flush_lsn()")
 
     def _leader(self) -> str:
-        found: list[str] = []
-
-        def somebody() -> bool:
-            leader = self.watch.leader(SHARD)
-            found.extend([leader] if leader is not None else [])
-            return bool(found)
-
-        self._wait("the log has a leader", somebody)
-        return found[0]
+        return self.watch.some_leader(
+            SHARD, lambda there: self._wait("the log has a leader", there)
+        )
 
     def _tool(self, *words: str) -> str:
         done = subprocess.run(

@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, Protocol
 
-from logservice_client import Follow, Gap, ReadResult, Records
+from logservice_client import ReadResult, Records
 from logservice_wire.v1 import log_pb2
 
+from examples.postgres.records import PATIENCE_S, Followed, records
 from examples.postgres.wal_position import (
     history_of_name,
     position_text,
@@ -23,14 +24,11 @@ from examples.postgres.wal_position import (
 )
 from examples.postgres_wal.chunk import HISTORY, WAL, Chunk, ChunkError, Order, decode
 
-PATIENCE_S: Final = 60.0
-"""How long a reader waits for a replica that serves."""
-
 PROBE_BYTES: Final = 1
 """A probe of the bisection wants one block, and every answer has at least one."""
 
 
-class Log(Protocol):
+class Log(Followed, Protocol):
     """What is asked of a log: `logservice_client.Shard` has it."""
 
     async def status(
@@ -45,10 +43,6 @@ class Log(Protocol):
         stale: bool = False,
         timeout: float | None = None,
     ) -> ReadResult: ...
-
-    def follow(
-        self, lsn: int, *, until_lsn: int | None = None, patience: float = 30.0
-    ) -> Follow: ...
 
 
 class WalMissing(Exception):
@@ -188,11 +182,6 @@ async def _probe(log: Log, lsn: int, last: int) -> tuple[int, Chunk] | None:
 
 async def _chunks(log: Log, first: int, last: int) -> AsyncGenerator[tuple[int, Chunk]]:
     """The chunks of these LSNs, each with its own."""
-    if last < first:
-        return
-    async with aclosing(log.follow(first, until_lsn=last, patience=PATIENCE_S)) as items:
-        async for item in items:
-            if isinstance(item, Gap):
-                continue
-            for lsn, record in enumerate(item.records(), item.first_lsn):
-                yield lsn, decode(record)
+    async with aclosing(records(log, first, last)) as found:
+        async for lsn, record in found:
+            yield lsn, decode(record)

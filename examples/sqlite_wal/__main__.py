@@ -13,11 +13,11 @@ import argparse
 import os
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
-from examples.sqlite_wal.screen import Screen
-from examples.sqlite_wal.story import Story, remove
+from examples.demo.ending import played
+from examples.demo.screen import Screen
+from examples.sqlite_wal.story import Story
 
 
 def main() -> int:
@@ -28,24 +28,16 @@ def main() -> int:
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-demo-"))
     screen = Screen()
     story = Story(directory, screen)
-    try:
+    with_spark = True
+
+    def run() -> str:
+        nonlocal with_spark
         with_spark = story.run()
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the demo failed
-        traceback.print_exc()
-        screen.summary()
-        print(f"files of this run: {directory}")
-        print(f"demo failed: {error}")
-        return 1
-    finally:
-        story.close()
-    screen.summary()
-    if arguments.dir is None:
-        remove(directory)
-    if with_spark:
-        print("demo: all checks hold")
-        return 0
-    print("demo without Spark: all checks hold")
-    return 1 if os.environ.get("CI") == "true" else 0
+        return "" if with_spark else " without Spark"
+
+    keep = arguments.dir is not None
+    code = played("demo", directory, screen, run, story.close, keep=keep)
+    return code if with_spark or os.environ.get("CI") != "true" else 1
 
 
 if __name__ == "__main__":

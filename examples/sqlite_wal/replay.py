@@ -17,7 +17,7 @@ from typing import Any
 
 import pyspark_logservice
 
-from examples.sqlite_wal.screen import DemoFailed
+from examples.demo.screen import DemoFailed
 
 SUBMIT_TIMEOUT_S = 600
 """Against hanging: on a busy machine it takes a minute."""

@@ -6,18 +6,17 @@ it says did not happen; nothing is checked by reading the output.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from examples.demo.screen import Screen, check
+from examples.demo.watch import Watch, bytes_on_disk
 from examples.sqlite_wal import replay
 from examples.sqlite_wal.recovery import last_versions, records_of_parquet, recover
-from examples.sqlite_wal.screen import DemoFailed, Screen
 from examples.sqlite_wal.service_log import ServiceLog
 from examples.sqlite_wal.shipper import Shipped
-from examples.sqlite_wal.watch import Watch, bytes_on_disk
 from examples.sqlite_wal.writer import Writer
 from logservice.cli.processes.local_cluster import LocalCluster
 
@@ -49,12 +48,6 @@ CATCH_UP_LIMIT_S: Final = 60.0
 REPAIR_LIMIT_S: Final = 90.0
 FREE_LIMIT_S: Final = 60.0
 MIB: Final = 1024 * 1024
-
-
-def check(holds: bool, what: str) -> None:
-    """Fail the demo unless it holds."""
-    if not holds:
-        raise DemoFailed(what)
 
 
 class Story:
@@ -260,15 +253,10 @@ class Story:
 
     def _leader(self) -> str:
         """The leader of shard 1; waits while there is none."""
-        found: list[str] = []
-
-        def somebody() -> bool:
-            leader = self.watch.leader(SHARD)
-            found.extend([leader] if leader is not None else [])
-            return bool(found)
-
-        self._wait_until(f"shard {SHARD} has a leader", somebody, START_LIMIT_S)
-        return found[0]
+        return self.watch.some_leader(
+            SHARD,
+            lambda there: self._wait_until(f"shard {SHARD} has a leader", there, START_LIMIT_S),
+        )
 
     def _repaired(self, new_store: str) -> Callable[[], bool]:
         def repaired() -> bool:
@@ -298,8 +286,3 @@ class Story:
 
     def _wait_until(self, what: str, holds: Callable[[], bool], limit_s: float) -> None:
         self.screen.wait(what, lambda: (int(holds()), 1), limit_s=limit_s)
-
-
-def remove(directory: Path) -> None:
-    """Remove the directory of a run that passed."""
-    shutil.rmtree(directory, ignore_errors=True)

@@ -29,7 +29,7 @@ from pathlib import Path
 from logservice_client import LogClient
 from logservice_wire.errors import LogServiceError
 
-from examples.sqlite_wal.watch import bytes_on_disk
+from examples.demo.watch import bytes_on_disk
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cluster_state import whole
 from tests.endurance.load import Figures, Known, Load, read_all, record_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.sqlite_wal import watch
+from examples.demo import watch
 
 
 def test_segments_that_go_while_they_are_counted(

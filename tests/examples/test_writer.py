@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from logservice_wire.v1 import hakeeper_pb2
 
-from examples.sqlite_wal.watch import shard_is_full
+from examples.demo.watch import shard_is_full
 from examples.sqlite_wal.writer import Writer
 
 
