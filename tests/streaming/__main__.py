@@ -61,6 +61,7 @@ def table_of(seen: Seen) -> Table:
     table.add_row("processes killed", str(seen.processes))
     table.add_row("micro-batches", f"{seen.batches}, {seen.again} of them begun again")
     table.add_row("the query ended", f"{seen.ended} times by itself, and went on")
+    table.add_row("the driver gave up", f"{seen.gave_up} times, and another one went on")
     for name, records in seen.records.items():
         table.add_row(name, f"{records} LSNs, each once")
     table.add_row("acked", f"{seen.acked} records, all there")

@@ -26,6 +26,9 @@ EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 WORKERS: Final = "pyspark.daemon"
 ASKING: Final = "python_streaming_source_runner"
 
+GAVE_UP: Final = 3
+"""The exit code that asks for another program."""
+
 _TOKEN: Final = "LOGSERVICE_STORY_TOKEN"
 
 

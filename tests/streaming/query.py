@@ -13,7 +13,8 @@ the source's business and the writer's.
 
 A query that ends is started again from its checkpoint, and why it ended is noted. When the file
 ``finish`` is there, the queries read what there is, and the program ends with them. If the program
-is killed, the next one goes on.
+is killed, the next one goes on. If a query fails again and again without a micro-batch, the program
+ends with `GAVE_UP`: a JVM can be broken for good, and then only another one helps.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from tests.streaming.driver import GAVE_UP
+
 RECORDS_PER_TRIGGER: Final = 1500
 EXECUTORS: Final = 2
 EXECUTOR_MIB: Final = 512
@@ -42,6 +45,8 @@ WRITING_HOLD: Final = "story-writing"
 POLL_S: Final = 0.2
 PAUSE_S: Final = 0.5
 """Between two starts of a query that fails at once."""
+FRUITLESS_MAX: Final = 5
+"""Ends of a query, one after the other, without a micro-batch in between."""
 
 
 class Sink:
@@ -103,10 +108,12 @@ class Kept:
         self._query: StreamingQuery | None = None
         self._last = False
         self._start_at_s = 0.0
+        self._fruitless = 0
 
     def look(self, *, last: bool) -> bool:
         """Start it, or start it again, if it has to be; whether it is through. `last`: it reads
-        what there is, and then it is. Any other error than its own ends the program.
+        what there is, and then it is. Any other error than its own ends the program; so does its
+        own, when it comes too often.
         """
         try:
             if self._query is not None and last and not self._last:
@@ -124,6 +131,10 @@ class Kept:
                 return self._last
         except StreamingQueryException as error:
             note(self._ended, {"error": f"{type(error).__name__}: {error}"})
+            further = self._query is not None and self._query.lastProgress is not None
+            self._fruitless = 0 if further else self._fruitless + 1
+            if self._fruitless == FRUITLESS_MAX:
+                sys.exit(GAVE_UP)
             self._query = None
             self._start_at_s = time.monotonic() + PAUSE_S
         return False

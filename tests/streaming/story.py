@@ -41,7 +41,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import kill_stores
 from tests.programs import StoryFailed, check
 from tests.stories import Teller
-from tests.streaming.driver import ASKING, EXECUTOR, WORKERS, Driver
+from tests.streaming.driver import ASKING, EXECUTOR, GAVE_UP, WORKERS, Driver
 from tests.streaming.load import Load
 from tests.streaming.tabling import Tabling
 
@@ -85,9 +85,9 @@ FATAL: Final = (
 @dataclass(slots=True)
 class Seen:
     """What the run came to. `again`: micro-batches that were begun more than once; `ended`: how
-    often the query ended by itself. `cut`: micro-batches that were under way when the driver was
-    killed. `recovered_s`: from a kill to the next micro-batch that is
-    done.
+    often a query ended by itself; `gave_up`: drivers that ended because a query did so again and
+    again; `cut`: micro-batches that were under way when the driver was killed; `recovered_s`: from
+    a kill to the next micro-batch that is done.
     """
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -97,6 +97,7 @@ class Seen:
     batches: int = 0
     again: int = 0
     ended: int = 0
+    gave_up: int = 0
     records: dict[str, int] = field(default_factory=dict)
     gap_lsns: int = 0
     acked: int = 0
@@ -232,11 +233,22 @@ class Story:
     def _wait(self, what: str, found: Callable[[], Any]) -> Any:
         end_s = time.monotonic() + WAIT_LIMIT_S
         while not (answer := found()):
-            check(self._driver.exit_code is None, f"{what}: the driver ended by itself")
+            check(self._driver_runs(), f"{what}: the driver ended by itself")
             check(time.monotonic() < end_s, f"{what}: not after {WAIT_LIMIT_S:.0f} s")
             self._check_ended()
             time.sleep(POLL_S)
         return answer
+
+    def _driver_runs(self) -> bool:
+        """Whether the driver runs, or another one in the place of one that gave up: as a program
+        runs under a supervisor.
+        """
+        if self._driver.exit_code == GAVE_UP:
+            self._teller.tell("the driver gave up: the next one goes on")
+            self.seen.gave_up += 1
+            self._driver.kill()
+            self._driver.begin()
+        return self._driver.exit_code is None
 
     def _check_ended(self) -> None:
         for line in self._ended():
@@ -247,7 +259,7 @@ class Story:
         """The query reads the rest, as long as it gets further."""
         (self._driver.directory / "finish").touch()
         done, end_s = -1, 0.0
-        while self._driver.exit_code is None:
+        while self._driver_runs():
             if len(self._done()) > done:
                 done, end_s = len(self._done()), time.monotonic() + WAIT_LIMIT_S
             check(time.monotonic() < end_s, f"no further than micro-batch {done}")
