@@ -133,6 +133,7 @@ class Writer:
             options.group_bytes_goal,
             self._failed.append,
             self._failed.append,
+            lambda: None,
         )
         self._shards = [Shard(self, number, load.proposals) for number in range(load.shards)]
         self._shard_bytes = RECORD_BYTES * load.proposals

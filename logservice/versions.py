@@ -26,6 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from logservice_wire.errors import NotReady
+
 FIRST: Final = 1
 """The cluster version of release 0.1.0, and of every store that says nothing."""
 
@@ -117,13 +119,28 @@ def cluster_version_of(name: str, number: int) -> int:
     return min((at for at, found in WRITTEN[name].items() if found == number), default=0)
 
 
+def too_early(version: int, needed: int) -> NotReady:
+    """The error for what the cluster can do only once its version is `needed`."""
+    return NotReady(
+        f"the cluster is at version {version}, and this needs version {needed}: "
+        "upgrade every store, then `logctl upgrade raise`",
+        cluster_version=version,
+        needed=needed,
+    )
+
+
 class KnownVersion:
     """The cluster version as one store may use it. It never falls: a store that restarts begins at
     what its data directories say, and an answer that is late names a lower one.
+
+    `settled`: HAKeeper said that the cluster works at this version. Until then the cluster may be
+    at a higher one: a new cluster takes its version when its first shards are placed, and a store
+    hears of it with its next heartbeat.
     """
 
-    def __init__(self, version: int = FIRST) -> None:
+    def __init__(self, version: int = FIRST, *, settled: bool = False) -> None:
         self._version = version
+        self.settled = settled
 
     @property
     def value(self) -> int:
@@ -136,3 +153,14 @@ class KnownVersion:
             return False
         self._version = version
         return True
+
+    def too_early(self, needed: int) -> NotReady:
+        """The error for what needs a higher version. Only of a settled one it says `needed`, which
+        is a person's business; otherwise another attempt may succeed.
+        """
+        if self.settled:
+            return too_early(self._version, needed)
+        return NotReady(
+            f"the store has not heard yet whether the cluster is at version {needed}",
+            cluster_version=self._version,
+        )

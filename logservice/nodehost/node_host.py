@@ -20,6 +20,7 @@ are judged by a clock that goes on during a stall: INV-LEASE-1.)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -175,6 +176,7 @@ class NodeHost:
             self.options,
             self._on_fatal,
             self.replicas.directory_failed,
+            self._segment_made,
             self.replicas.damaged,
         )
         self._started = True
@@ -434,14 +436,20 @@ class NodeHost:
             self._clock_leaving.leave(self.replicas.running.values(), self.clocks.near)
 
     def _tick_directory(self, directory: Directory) -> None:
-        """Tell every replica in the directory what its disk takes, when that has changed."""
         directory.engine.mark_if_idle()
         try:
-            changed = directory.look_at_disk()
+            self._look_at_disk(directory)
         except OSError as error:
             self.replicas.directory_failed(directory, error)
-            return
-        if changed:
+
+    def _segment_made(self, directory: Directory) -> None:
+        """INV-SPACE-3. A disk that cannot be asked fails with the next tick, not in the engine."""
+        with contextlib.suppress(OSError):
+            self._look_at_disk(directory)
+
+    def _look_at_disk(self, directory: Directory) -> None:
+        """Tell every replica in the directory what its disk takes, when that has changed."""
+        if directory.look_at_disk():
             for replica in self.replicas.of(directory):
                 replica.set_room()
 

@@ -104,8 +104,11 @@ class Bench:
             goal,
             self.fatal.append,
             self.disk_failures.append,
+            lambda: self.segments.append(len(self.done)),
         )
         self.done: list[str] = []
+        self.segments: list[int] = []
+        """Of each new segment, how many writes were told by then that they are durable."""
 
     def write(self, name: str, *updates: Update, sync: bool = True) -> Write:
         shard = updates[0].shard if updates else ShardId(1)

@@ -18,7 +18,7 @@ from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.membership import Membership
 from logservice.nodehost.disks.write_queue import Write
 from logservice.snapshot import Snapshot
-from tests.nodehost.engine_bench import Bench, HeldExecutor, Scripted, turns, update
+from tests.nodehost.engine_bench import Bench, HeldExecutor, Scripted, block, turns, update
 from tests.waiting import eventually
 
 
@@ -52,6 +52,19 @@ async def test_while_a_group_is_at_the_disk_the_rest_waits_and_shares_the_next()
     assert bench.groups - before == 2
     assert bench.done[-1] == "more of 1"
     assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 2
+
+
+async def test_a_new_segment_is_told_of_before_what_is_in_it() -> None:
+    """INV-SPACE-3."""
+    bench = Bench()
+    for index in (1, 2):
+        bench.engine.activate(Scripted(bench.write(f"entry {index}", block(1, index))))
+        await turns()
+    assert (bench.segments, len(bench.done)) == ([0], 2)
+    bench.engine.activate(Scripted(bench.write("big", block(1, 3, size=1 << 20))))
+    await turns()
+    assert not bench.fatal
+    assert (bench.segments, len(bench.done)) == ([0, 2], 3)
 
 
 async def test_writes_of_one_replica_become_one_update_in_order() -> None:

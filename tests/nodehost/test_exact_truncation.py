@@ -30,6 +30,7 @@ from logservice_wire.errors import DiskFull, LogServiceError, Truncated
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId
 from logservice.logdb.options import LogDbOptions
+from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation.steps import Step
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, request
@@ -256,6 +257,28 @@ async def test_t4_on_a_disk_that_is_95_percent_full(stores: Nearly, name: str, d
     await eventually(lambda: stores.full() == [])
     assert await stores.append_in_time(SHARD) >= max(ends.values())
     assert await stores.append_in_time(OTHER)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["all_up", "one_down"])
+async def test_a_disk_fills_no_further_than_its_floor_while_no_tick_looks_at_it(
+    stores: Nearly, down: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-SPACE-3. One late tick once cost so much of the reserve that a log was stuck for good:
+    its truncation waited for room that only the truncation could make.
+    """
+    await stores.leader()
+    if down:
+        await stores.stores[3].down()
+    monkeypatch.setattr(NodeHost, "_tick_directory", lambda _, of: of.engine.mark_if_idle())
+    for block in _SMALLER:
+        with pytest.raises(DiskFull):
+            while True:
+                await stores.append(block, SHARD)
+    for number in stores.live():
+        assert free_bytes(stores.stores[number].directory) >= RESERVE_BYTES // 4
+    assert stores.full()
+    monkeypatch.undo()
+    await stores.truncate(1)
 
 
 async def _visit_twice(stores: Nearly, lsn: int) -> None:

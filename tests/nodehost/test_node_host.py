@@ -120,7 +120,7 @@ async def test_a_wide_block_needs_cluster_version_2_also_when_a_store_forwards_i
     host, sender = cluster.host(leader), cluster.host(1 + leader % 3)
     body = forwarding.encode_append(ForwardedAppend(SHARD, 30.0, wide))
     method = forwarding.APPEND.method
-    host.cluster_version = KnownVersion()
+    host.cluster_version = KnownVersion(settled=True)
     with pytest.raises(NotReady) as refused:
         await host.append(SHARD, wide, 30.0)
     assert refused.value.metadata == {"cluster_version": "1", "needed": "2"}

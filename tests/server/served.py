@@ -140,6 +140,7 @@ class Served:
         )
         host = parts.host
         host.cluster_version.learn(self._cluster_version)
+        host.cluster_version.settled = True
         await host.start()
         context = StoreContext(
             host,

@@ -110,7 +110,7 @@ async def test_at_cluster_version_1_a_hold_is_set_in_the_old_form_and_no_other(
     """What a 0.1.0 replica would refuse is not proposed below version 2."""
     leader = served.leader(shard)
     known = leader.host.cluster_version
-    leader.host.cluster_version = KnownVersion()
+    leader.host.cluster_version = KnownVersion(settled=True)
     try:
         for call in (
             leader.log.SetHold(log_pb2.SetHoldRequest(shard_id=shard, name="h", lsn=4, ttl_s=60)),

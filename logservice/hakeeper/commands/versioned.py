@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from logservice_wire.errors import NotReady
 from msgspec import Struct
 
 from logservice import versions
@@ -118,14 +117,14 @@ class Versioned(Generic[T]):
             older = self._encoder.encode(self._as_of(version, exact=False).decode(body))
         except (msgspec.MsgspecError, ValueError) as error:
             if self._is_well_formed(body):
-                raise too_early(version, version + 1) from error
+                raise versions.too_early(version, version + 1) from error
             older = body  # every version refuses it when it is read
         if (
             self._whole
             and older != body
             and self._encoder.encode(self._decoder.decode(older)) != body
         ):
-            raise too_early(version, version + 1)
+            raise versions.too_early(version, version + 1)
         return self._numbers[version] + older
 
     def decode(self, data: bytes) -> tuple[T, int]:
@@ -158,16 +157,6 @@ class Versioned(Generic[T]):
             decoder = msgspec.msgpack.Decoder(_as_of(self._kind, version, exact))
             self._older[version, exact] = decoder
         return decoder
-
-
-def too_early(version: int, needed: int) -> NotReady:
-    """The error for what the cluster can do only once its version is `needed`."""
-    return NotReady(
-        f"the cluster is at version {version}, and this needs version {needed}: "
-        "upgrade every store, then `logctl upgrade raise`",
-        cluster_version=version,
-        needed=needed,
-    )
 
 
 def _as_of(kind: Any, version: int, exact: bool) -> Any:

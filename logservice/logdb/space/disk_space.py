@@ -22,13 +22,18 @@ divided by three lines (all shares of one setting, `reserve_bytes`):
 
 INV-SPACE-2: so it is never the store itself that makes LevelDB or the commit path meet ENOSPC.
 
+INV-SPACE-3: before anybody is told that a group is durable which began a segment, the disk was
+looked at again. A promise is of what is uncommitted, so a leader uses it as often as it likes
+between two looks. A look at every tick alone let blocks of one late tick fill the disk down to the
+index line, and then not even a truncation went through.
+
 Spare segments (`spare_segments`) are given up as soon as the disk comes near its mark, before it
 counts as full and before the ballast.
 
 Preallocated bytes of the newest segment count as used: a group that does not fit in what is left of
-it leaves that behind. Free bytes are sampled, not asked for every decision; `sample` is cheap (one
-statvfs). Someone else may use the same file system and break every promise; then the writer says
-OutOfSpace, which loses nothing (`segment_writer`).
+it leaves that behind. Free bytes are sampled, with every tick and every new segment, and not asked
+for every decision; `sample` is cheap (one statvfs). Someone else may use the same file system and
+break every promise; then the writer says OutOfSpace, which loses nothing (`segment_writer`).
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ from logservice.hakeeper.answers.directory import DirectoryPage
 from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardPage, ShardView
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.cluster_events import EventPage
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.hakeeper.repair.rehearsal import BalancePlan
 from logservice.hakeeper.wishes.impact import Impact
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
@@ -194,7 +193,11 @@ class HAKeeperClient:
         return await self._ask(here, there, timeout_s, changes=True)
 
     def _encoded(self, proposal: proposals.Proposal) -> bytes:
-        return proposals.encode(proposal, self._host.cluster_version.value)
+        known = self._host.cluster_version
+        try:
+            return proposals.encode(proposal, known.value)
+        except NotReady as early:
+            raise known.too_early(early.number("needed")) from early
 
     async def administer(self, proposal: proposals.Proposal, timeout_s: float) -> Applied:
         """Apply what this store's own gate let through, if HAKeeper's leader is here.
@@ -300,7 +303,7 @@ class HAKeeperClient:
     def _new(self, query: queries.Query) -> queries.Query:
         """`query`, which a store of 0.1.0 does not understand."""
         if self._host.cluster_version.value < 2:
-            raise too_early(self._host.cluster_version.value, 2)
+            raise self._host.cluster_version.too_early(2)
         return query
 
     async def directory(self, query: queries.GetDirectory, timeout_s: float) -> DirectoryPage:

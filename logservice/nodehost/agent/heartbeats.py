@@ -57,6 +57,7 @@ from logservice_wire.errors import (
 from logservice import bounds
 from logservice.events import Event, emit
 from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
@@ -231,7 +232,8 @@ class HeartbeatSender:
         self.last_success_s = self._host.clock.monotonic()
         self.turned_away = ""
         self._unanswered.clear()
-        self._learner.hear(reply.cluster_version)
+        placed = reply.phase not in (Phase.CREATED, Phase.BOOTSTRAPPING)
+        self._learner.hear(reply.cluster_version, placed=placed)
         if reply.access is not None:
             self._access.update(reply.access_version, reply.access)
         self._access.confirm()

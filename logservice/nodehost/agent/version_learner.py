@@ -67,10 +67,13 @@ class VersionLearner:
         self._under_way: dict[Directory, asyncio.Task[None]] = {}
         self._broken: BaseException | None = None
 
-    def hear(self, version: int) -> None:
-        """HAKeeper says that the cluster has this version."""
+    def hear(self, version: int, *, placed: bool) -> None:
+        """HAKeeper says that the cluster has this version. `placed`: its first shards are, so the
+        version is no longer one that a new cluster leaves by itself.
+        """
         if self._broken is not None:
             raise self._broken
+        self._known.settled = placed and version <= self._known.value
         if version <= self._known.value:
             return
         behind = [one for one in self._working() if one.cluster_version < version]

@@ -58,6 +58,7 @@ class Directories:
         options: NodeHostOptions,
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[Directory, BaseException], None],
+        on_segment: Callable[[Directory], None],
         on_fault: Callable[[ShardId, ReplicaId], None],
     ) -> None:
         """Give each directory its engine. See `Engine`; for `on_fault` see `LogDb`."""
@@ -73,6 +74,7 @@ class Directories:
                 options.group_bytes_goal,
                 on_fatal,
                 functools.partial(on_disk_failed, directory),
+                functools.partial(on_segment, directory),
             )
             directory.logdb.on_fault = on_fault
 

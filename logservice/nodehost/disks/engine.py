@@ -107,9 +107,11 @@ class Engine:
         group_bytes_goal: int,
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[BaseException], None],
+        on_segment: Callable[[], None],
     ) -> None:
         """`on_fatal` must end the process. `on_disk_failed` is told of an error of log storage that
-        the disk may have caused. After either call the engine does nothing more.
+        the disk may have caused. After either call the engine does nothing more. `on_segment` is
+        told of a new segment before anybody is told that what is in it is durable.
         """
         self._logdb = logdb
         self._transport = transport
@@ -120,6 +122,7 @@ class Engine:
         self._fast_goal_bytes = min(group_bytes_goal, bounds.LOGDB_GROUP_BYTES_FAST)
         self._on_fatal = on_fatal
         self._on_disk_failed = on_disk_failed
+        self._on_segment = on_segment
         self._loop = asyncio.get_running_loop()
         self._active: dict[Active, None] = {}
         self._writes = WriteQueue()
@@ -455,6 +458,8 @@ class Engine:
     def _durable(self, group: CommitGroup | None, writes: list[Write]) -> None:
         if group is not None:
             self._logdb.finish(group)
+            if group.new_segment_bytes:
+                self._on_segment()
         forget(writes)
         for write in writes:
             write.done()

@@ -43,7 +43,6 @@ from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.hard_state import HardState
 from logservice.ids import (
     HAKEEPER_SHARD,
@@ -342,7 +341,7 @@ class Replica:
         """
         known = self._host.cluster_version.value
         if known < _WIDE_SINCE and is_wide(request.block):
-            raise too_early(known, _WIDE_SINCE)
+            raise self._host.cluster_version.too_early(_WIDE_SINCE)
         if self.log_rsm is None and not self.witness:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()

@@ -26,7 +26,6 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import ClusterId, Index
 from logservice.logdb.io.vfs import Vfs
 from logservice.nodehost.info import ReplicaInfo
@@ -83,7 +82,7 @@ class AskedSnapshots:
         or the new one is).
         """
         if self._version.value < _EXPORTS_SINCE:
-            raise too_early(self._version.value, _EXPORTS_SINCE)
+            raise self._version.too_early(_EXPORTS_SINCE)
         keeper = self._keeper
         async with keeper.turn:
             info = self._now(replica)

@@ -9,7 +9,6 @@ from logservice_wire.errors import InvalidArgument, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
 from logservice.config import LimitsSection
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
 from logservice.owner import Author
@@ -38,9 +37,8 @@ class StoreContext:
         """Raises NotReady below that cluster version: older replicas do not understand what is
         asked for.
         """
-        known = self.host.cluster_version.value
-        if known < since:
-            raise too_early(known, since)
+        if self.host.cluster_version.value < since:
+            raise self.host.cluster_version.too_early(since)
 
     def position(self, shard: ShardId, acked_lsn: int = 0) -> log_pb2.LogPosition:
         """What every response says about the log; of a replica that is gone or has halted, only

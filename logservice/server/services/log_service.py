@@ -28,7 +28,6 @@ from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from logservice.bounds import SESSIONS_LISTED_MAX
 from logservice.checksum import crc32
-from logservice.hakeeper.commands.versioned import too_early
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId, ShardId
 from logservice.nodehost.replica.hold_expiry import HoldTime
 from logservice.outcome import Applied
@@ -145,7 +144,7 @@ class LogService(log_pb2_grpc.LogServicer):
         if known >= _TIMED_HOLDS:
             command = commands.SetHoldFor(author, override, lsn, request.ttl_s, request.name)
         elif request.ttl_s:
-            raise too_early(known, _TIMED_HOLDS)
+            raise self._host.cluster_version.too_early(_TIMED_HOLDS)
         else:
             command = commands.SetHold(author, override, lsn, request.name)
         shard, _ = await self.propose(request.shard_id, command, context, request.lineage)
