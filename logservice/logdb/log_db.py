@@ -561,9 +561,9 @@ class LogDb:
         """Whether entries that are written now are encrypted."""
         return self._writer.encrypts
 
-    def leaves_floor(self, size: int) -> bool:
-        """Whether `size` bytes of another file leave the floor of the disk (`disk_space`)."""
-        return self._space.leaves_floor(size)
+    def leaves_promised(self, size: int) -> bool:
+        """Whether `size` bytes of another file leave what was promised (`disk_space`)."""
+        return self._space.leaves_promised(size)
 
     def sample_disk(self) -> DiskState:
         """Look how much room the disk has; one system call."""

@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from logservice import versions
-from logservice.bounds import LOGDB_GROUP_SAMPLES, LOGDB_SMALL_SEGMENT_BYTES
+from logservice.bounds import LOGDB_GROUP_SAMPLES
 from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
@@ -402,7 +402,7 @@ class SegmentWriter:
         that.
         """
         needed = SEGMENT_HEADER_BYTES + group.encoded.size
-        small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
+        small = max(needed, min(self._segment_bytes, self._space.small_segment_bytes()))
         if group.cipher is not None and self._plain_spares:
             self._space.spares.release()
             self._plain_spares = False
@@ -412,10 +412,10 @@ class SegmentWriter:
             if spare is not None:
                 group.handle = spare
                 return
-        if not space.leaves_floor(group.new_segment_bytes):
+        if not space.leaves_promised(group.new_segment_bytes):
             space.spares.release()
         sizes = [size for size in (small, needed) if space.leaves_index(size)]
-        if space.leaves_floor(group.new_segment_bytes):
+        if space.leaves_promised(group.new_segment_bytes):
             sizes.insert(0, group.new_segment_bytes)
         for size in sizes:
             if self._allocate(group, path, size):

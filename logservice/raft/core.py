@@ -564,6 +564,11 @@ class Raft:
         return self._state.tracker.room()
 
     @property
+    def room_untold(self) -> bool:
+        """Leader only: some voter may yet say, in this term, that its disk has room."""
+        return self._state.tracker.untold()
+
+    @property
     def quorum_closed(self) -> bool:
         """Leader only: an uncommitted block, and all behind it, waits until a disk has room."""
         return self._state.tracker.closed()

@@ -217,7 +217,7 @@ class State:
         self.closed = closed
         own = self.tracker.progress.get(self.id)
         if own is not None:
-            own.room = room
+            own.tell(room, closed=False)
 
     # --- role changes ----------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class State:
         for replica, progress in tracker.progress.items():
             progress.reset(last if replica == self.id else 0, last + 1)
             if replica == self.id:
-                progress.room = self.room
+                progress.tell(self.room, closed=False)
         self.pending_change = 0
         self.uncommitted_bytes = 0
         self.term_first_index = 0

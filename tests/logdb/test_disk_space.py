@@ -24,9 +24,9 @@ def no_spares(vfs: MemoryVfs) -> SpareSegments:
     return SpareSegments(vfs, "/", 4096, 0)
 
 
-def space(free: int, *, ballast: int = 0) -> DiskSpace:
+def space(free: int, *, ballast: int = 0, reserve: int = RESERVE) -> DiskSpace:
     vfs = MemoryVfs(capacity_bytes=free)
-    return DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", ballast), no_spares(vfs), RESERVE)
+    return DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", ballast), no_spares(vfs), reserve)
 
 
 def leave(world: World, free: int) -> None:
@@ -81,6 +81,17 @@ def test_a_full_disk_needs_a_little_more_than_the_mark() -> None:
 def test_a_ballast_that_was_given_up_counts_as_used() -> None:
     assert space(RESERVE + 99, ballast=100).sample(1).full
     assert not space(RESERVE + 100, ballast=100).sample(1).full
+
+
+def test_below_the_promised_line_nothing_large_is_taken() -> None:
+    """Segments that were larger than what they hold once closed a disk to what was promised."""
+    assert space(RESERVE).leaves_promised(RESERVE // 2)
+    assert not space(RESERVE).leaves_promised(RESERVE // 2 + 1)
+    for reserve in (RESERVE, bounds.LOGDB_RESERVE_BYTES):
+        small = space(RESERVE, reserve=reserve).small_segment_bytes()
+        assert small <= bounds.LOGDB_SMALL_SEGMENT_BYTES
+        assert small <= reserve // 8 // 8, "of control entries alone many fit"
+    assert small == bounds.LOGDB_SMALL_SEGMENT_BYTES
 
 
 def test_segments_get_smaller_before_the_ballast_goes() -> None:

@@ -66,6 +66,7 @@ class Core:
         self.next_lsn = Lsn(1)
         self.uncommitted_bytes = 0
         self.block_room = self.quorum_room = ROOM_MAX
+        self.room_untold = False
         self.quorum_closed = False
         self.role = Role.LEADER
         self.failure: Exception | None = None
@@ -289,6 +290,18 @@ async def test_a_full_quorum_refuses_blocks_and_takes_commands() -> None:
     bench.apply_next()
     assert command.done()
     assert again.result().lsn == 1
+
+
+async def test_while_a_member_may_yet_say_that_it_has_room_a_refusal_is_not_final() -> None:
+    """INV-ROOM-4."""
+    bench = Bench()
+    bench.core.block_room = bench.core.quorum_room = 0
+    bench.core.room_untold = True
+    refused = bench.add(sequence=1)
+    bench.drain()
+    error = refused.exception()
+    assert isinstance(error, Busy)
+    assert error.outcome is Outcome.NOT_APPLIED
 
 
 async def test_a_repetition_is_answered_on_a_full_disk() -> None:

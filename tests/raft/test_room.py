@@ -64,6 +64,50 @@ def test_a_silent_member_has_no_room_and_a_new_leader_assumes_room() -> None:
     assert cluster[1].block_room == ROOM_MAX
 
 
+def test_a_new_leader_counts_on_nobody_once_a_quorum_has_spoken() -> None:
+    """INV-ROOM-4. A dead member's share of an election timeout once filled the reserve of the one
+    that lived: then a log could not even be truncated.
+    """
+    cluster = Cluster()
+    cluster.isolate(3)
+    cluster[2].set_room(0, False)
+    cluster.elect(1)
+    assert cluster[1].block_room == 0
+    assert cluster[1].room_untold, "the third one may have room"
+    cluster.tick(2 * cluster.election_ticks)
+    assert cluster[1].role is Role.LEADER
+    assert not cluster[1].room_untold
+    cluster.heal()
+    cluster.tick(2)
+    assert cluster[1].block_room == ROOM_MAX
+
+
+def test_a_leader_that_nobody_has_spoken_to_yet_refuses_nothing() -> None:
+    """Nothing is committed before a quorum speaks, and it may have room."""
+    cluster = Cluster()
+    cluster.drop = lambda message: type(message).__name__ == "AppendResponse"
+    cluster.elect(2)
+    assert cluster[2].block_room == ROOM_MAX
+    assert cluster[2].room_untold
+    cluster.drop = lambda _: False
+    cluster.tick(2)
+    assert not cluster[2].room_untold
+
+
+def test_a_member_that_comes_in_counts_once_it_has_spoken() -> None:
+    """INV-ROOM-4."""
+    cluster = led()
+    say(cluster, {3: 0})
+    cluster[1].propose_change(change(add(4), remove(2)))
+    cluster.settle()
+    assert cluster[1].membership.voters == (1, 3, 4)
+    assert cluster[1].block_room == 0
+    assert cluster[1].room_untold
+    cluster.start(4)
+    cluster.tick(3)
+    assert cluster[1].block_room == ROOM_MAX
+
+
 def test_both_halves_of_a_joint_configuration_must_have_room() -> None:
     cluster = Cluster(5)
     cluster.elect(1)

@@ -40,6 +40,8 @@ from tests.streaming.driver import GAVE_UP
 RECORDS_PER_TRIGGER: Final = 1500
 EXECUTORS: Final = 2
 EXECUTOR_MIB: Final = 512
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""These JVMs are killed before a better compiler would pay."""
 HOLD: Final = "story"
 WRITING_HOLD: Final = "story-writing"
 POLL_S: Final = 0.2
@@ -90,6 +92,8 @@ def session() -> SparkSession:
     return (
         SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,{EXECUTOR_MIB}]")
         .config("spark.executor.memory", f"{EXECUTOR_MIB}m")
+        .config("spark.executor.extraJavaOptions", SHORT_LIVED)
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.deploy.maxExecutorRetries", "-1")
         .appName("a query under kills")
         .config("spark.ui.enabled", "false")

@@ -1,11 +1,11 @@
 """DiskSpace: how much of the disk under one data directory may still be used, and for what.
 
 The free bytes of the file system, minus a ballast that was given up and must be taken again, are
-divided by three lines (all shares of one setting, `reserve_bytes`):
+divided by four lines (all shares of one setting, `reserve_bytes`):
 
-    free                                                                                  full
-    |------ blocks are taken ------|mark|---- reserve ----|floor|-- control --|index|-----|
-                                   reserve_bytes          1/4                 1/8
+    free                                                                                      full
+    |-- blocks are taken --|mark|-- whole --|promised|-- small --|floor|-- control --|index|-----|
+                         reserve_bytes        1/2                 1/4                 1/8
 
 - Above the mark each shard's leader is promised `room`: a share of what lies above the floor.
 - Below the mark the promise is 0, and leaders refuse blocks when a quorum is there
@@ -14,6 +14,8 @@ divided by three lines (all shares of one setting, `reserve_bytes`):
   are together at most a quarter of what is above the floor, because each is that quarter divided by
   the replicas here. The other three quarters are for what a payload costs more on disk than its
   bytes, for promises renewed between two samples, and for what else grows in the directory.
+- Between the mark and the promised line snapshots are still exported, and segments are still whole.
+  Below that line segments are small: what is left down to the floor is for what was promised.
 - Below the floor no block is taken whatever was promised (`closed`): what is left is for control
   entries, hard states, snapshots, and the copies that garbage collection makes to free more.
 - Below the index line nothing is allocated and the derived index is not written: LevelDB's first
@@ -41,11 +43,13 @@ from __future__ import annotations
 import errno
 import posixpath
 
-from logservice.bounds import DISK_ROOM_BYTES_MAX
+from logservice.bounds import DISK_ROOM_BYTES_MAX, LOGDB_SMALL_SEGMENT_BYTES
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.space.spare_segments import SpareSegments
 from logservice.value import value
 
+_SMALL_SHARE = 64
+_WHOLE_SHARE = 2
 _FLOOR_SHARE = 4
 _INDEX_SHARE = 8
 _PROMISED_SHARE = 4
@@ -210,9 +214,17 @@ class DiskSpace:
         mark = self._reserve_bytes + self._reserve_bytes // _HYSTERESIS_SHARE
         return not self.ballast.missing_bytes and self._vfs.free_bytes(self._directory) >= mark
 
-    def leaves_floor(self, size: int) -> bool:
-        """Whether `size` bytes, more than is needed, may be taken: the floor stays free."""
-        return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _FLOOR_SHARE
+    def leaves_promised(self, size: int) -> bool:
+        """Whether `size` bytes, more than is needed, may be taken: what was promised has room."""
+        return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _WHOLE_SHARE
+
+    def small_segment_bytes(self) -> int:
+        """What a segment may take beyond what it holds where there is no room for a whole one: a
+        small part of what is left down to the index line.
+        """
+        if not self._reserve_bytes:
+            return LOGDB_SMALL_SEGMENT_BYTES
+        return min(LOGDB_SMALL_SEGMENT_BYTES, self._reserve_bytes // _SMALL_SHARE)
 
     def leaves_index(self, size: int) -> bool:
         """Whether `size` bytes may be taken: what the derived index needs is left."""

@@ -458,6 +458,8 @@ class Intake:
             return Busy(
                 "the leader's disk has no room for this, another one takes over", retry_after_ms=100
             )
+        if self._raft.room_untold:
+            return Busy("not every disk has told the new leader of its room", retry_after_ms=100)
         if quorum:
             return DiskFull(
                 f"the disks of the shard's majority have room for blocks of {quorum} bytes: append "

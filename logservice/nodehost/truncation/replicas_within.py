@@ -95,7 +95,7 @@ class ReplicasWithin:
         """Whether an export of `size` bytes may be tried: above the mark it has to leave what the
         log itself still needs.
         """
-        return not self._directory.disk.full or self._directory.logdb.leaves_floor(size)
+        return not self._directory.disk.full or self._directory.logdb.leaves_promised(size)
 
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn

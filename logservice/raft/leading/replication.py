@@ -75,7 +75,7 @@ def handle_append_response(s: State, m: AppendResponse) -> None:
         )
     progress.recent_active = True
     if m.sender != s.id:
-        progress.room, progress.closed = m.room, m.closed
+        s.tracker.tell_room(progress, m.room, m.closed)
     if m.reject:
         probe: int = m.hint_index
         if m.hint_term > 0:
@@ -126,7 +126,7 @@ def handle_heartbeat_response(s: State, m: HeartbeatResponse) -> None:
     """A follower is alive; it may need entries, and it may confirm a read round."""
     progress = s.tracker.progress[m.sender]
     progress.recent_active = True
-    progress.room, progress.closed = m.room, m.closed
+    s.tracker.tell_room(progress, m.room, m.closed)
     progress.flow_paused = False
     if progress.match < s.log.last_index or progress.state is ProgressState.PROBE:
         send_append(s, m.sender, progress)
@@ -225,5 +225,6 @@ def check_quorum(s: State) -> None:
         s.become_follower(s.term, NO_REPLICA)
     for _, progress in s.tracker.others:
         if not progress.recent_active:
-            progress.room = 0  # a silent member has not said what its disk takes
+            # A silent member has not said what its disk takes.
+            progress.room, progress.told = 0, True
         progress.begin_period()

@@ -107,6 +107,7 @@ class Progress:
         "sent_commit",
         "snapshot_periods",
         "state",
+        "told",
     )
 
     def __init__(
@@ -124,8 +125,7 @@ class Progress:
         self.flow_paused = False
         self.inflights = inflights
         self.learner = learner
-        self.room = ROOM_MAX
-        self.closed = False
+        self._nothing_told()
 
     def reset(self, match: int, next_index: int) -> None:
         """Back to the start of a term."""
@@ -134,9 +134,16 @@ class Progress:
         self.sent_commit = 0
         self.recent_active = False
         self.active_before = False
-        self.room = ROOM_MAX
-        self.closed = False
+        self._nothing_told()
         self._enter(ProgressState.PROBE)
+
+    def tell(self, room: int, closed: bool) -> None:
+        """What the disk takes from now on (`tracker.room`)."""
+        self.room, self.closed, self.told = room, closed, True
+
+    def _nothing_told(self) -> None:
+        """`told`: it has said in this term what its disk takes, or was silent for too long."""
+        self.room, self.closed, self.told = ROOM_MAX, False, False
 
     def begin_period(self) -> None:
         """One election timeout ends, with the check of the quorum, and another begins."""

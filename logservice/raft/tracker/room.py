@@ -21,10 +21,14 @@ A quorum closes only when something other than blocks under a promise fills its 
 alone leave the reserve its floor. What was appended before that, and everything behind it, then
 waits for room (`Tracker.closed`). Callers do not wait for it: `nodehost.replica.intake` refuses.
 
-A member counts as having room until it says something else in this term: a new leader refuses
-nothing because of a disk that nobody has told it about. A member that was not heard of for an
-election timeout counts as having none: else the appends that a dead disk cannot take would fill
-the others' reserves.
+A member counts as having room until a quorum has said something in this term: nothing can be
+committed before, so nothing piles up. A member that was not heard of for an election timeout counts
+as having none.
+
+- INV-ROOM-4: what the disks of a quorum that speaks do not take is not admitted for the sake of a
+  member that is silent. Else a dead member's share of an election timeout, however much is appended
+  in that, would fill the others' reserves. While such a member may yet speak, a refusal says so: it
+  is BUSY, not DISK_FULL.
 
 - INV-ROOM-3: a leader never stays where only its own disk refuses a block. It hands leadership to a
   member that has room for what was refused (`leading.hand_over`), also when its own disk is not

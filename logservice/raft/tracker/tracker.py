@@ -161,12 +161,14 @@ class Tracker:
 
     def new_progress(self, last_index: int, learner: bool) -> Progress:
         """A replica that just came in: probe it from the end of the leader's log."""
-        return Progress(
+        progress = Progress(
             next_index=max(last_index, 1),
             inflights=Inflights(self.limits.inflight_messages, self.limits.inflight_bytes),
             learner=learner,
             recent_active=True,  # else check-quorum could count it as lost before it was asked
         )
+        progress.room = 0  # INV-ROOM-4
+        return progress
 
     def install(self, config: Configuration, progress: Mapping[ReplicaId, Progress]) -> None:
         """Make `config` the one in force. `progress` has exactly its replicas."""
@@ -209,6 +211,26 @@ class Tracker:
         if self._outgoing:
             return min(room, majority_index([progress.room for progress in self._outgoing]))
         return room
+
+    def tell_room(self, progress: Progress, room: int, closed: bool) -> None:
+        """A member says what its disk takes. Once a quorum has, whoever has not counts as having
+        none (INV-ROOM-4).
+        """
+        first = not progress.told
+        progress.tell(room, closed)
+        if first and self.result(self._told()) is VoteResult.WON:
+            for other in self.progress.values():
+                if not other.told:
+                    other.room = 0
+
+    def untold(self) -> bool:
+        """Some voter may yet say that its disk has room: it was not heard of in this term, which is
+        younger than an election timeout.
+        """
+        return not all(self._told().values())
+
+    def _told(self) -> dict[ReplicaId, bool]:
+        return {voter: self.progress[voter].told for voter in self.voter_ids}
 
     def closed(self) -> bool:
         """No quorum takes a block that was appended before: too many members are closed, or silent.
