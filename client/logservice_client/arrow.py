@@ -23,6 +23,7 @@ from logservice_wire.errors import CorruptBlock, InvalidArgument, TooLarge
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from logservice_wire.block import Block
     from logservice_wire.columns import BinaryColumn, Columns, Headers, Keys
 
     from logservice_client.read_result import Records
@@ -177,6 +178,26 @@ def repeated(value: int | str, count: int, of_type: pa.DataType) -> pa.Array:
     return pa.repeat(pa.scalar(value, of_type), count)
 
 
+def spread(numbers: Sequence[int], ends: pa.Array, of_type: pa.DataType) -> pa.Array:
+    """The i-th number for each row up to the i-th end (int32, exclusive), from the end before."""
+    runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(numbers, pa.int64()))
+    return pc.run_end_decode(runs).view(of_type)
+
+
+def joined_values(blocks: Sequence[Block]) -> pa.BinaryArray:
+    """The values of whole blocks of version 1, copied once, together."""
+    begins, contents = zip(*[block.copied() for block in blocks], strict=True)
+    # One more row, which begins where the last value ends.
+    ends = list(accumulate(block.record_count for block in blocks))
+    rows = pa.array([*ends, ends[-1] + 1], pa.int32())
+    bases = spread(list(accumulate(map(len, contents), initial=0)), rows, pa.int64())
+    begins = pa.py_buffer(b"".join((*begins, bytes(_OFFSET_BYTES))))
+    within = pa.Array.from_buffers(pa.int32(), ends[-1] + 1, [None, begins], null_count=0)
+    offsets = pc.add(within, bases.cast(pa.int32()))
+    buffers = [None, offsets.buffers()[1], pa.py_buffer(b"".join(contents))]
+    return pa.Array.from_buffers(pa.binary(), ends[-1], buffers, null_count=0)
+
+
 def record_batch(item: Records) -> pa.RecordBatch:
     """One item of a read. Raises CorruptBlock and CodecMissing."""
     count, columns = item.record_count, item.columns()
@@ -204,13 +225,8 @@ def joined_batch(items: Sequence[Records]) -> pa.RecordBatch:
         return record_batch(items[0])
     counts = [item.record_count for item in items]
     ends = pa.array(accumulate(counts), pa.int32())
-    opened = [item.columns() for item in items]
-
-    def spread(numbers: list[int], of_type: pa.DataType) -> pa.Array:
-        """The i-th number for each record of the i-th item."""
-        runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(numbers, pa.int64()))
-        return pc.run_end_decode(runs).view(of_type)
-
+    plain = all(item.plain for item in items)
+    opened = [] if plain else [item.columns() for item in items]
     begun = accumulate(counts, initial=0)
     shifts = [item.first_lsn - before for item, before in zip(items, begun, strict=False)]
     timed = any(one.time_column is not None for one in opened)
@@ -218,12 +234,14 @@ def joined_batch(items: Sequence[Records]) -> pa.RecordBatch:
     named = any(one.header_column is not None for one in opened)
     total = sum(counts)
     columns = [
-        pc.add(lsns(0, total), spread(shifts, pa.int64())),
-        spread([item.term for item in items], pa.int64()),
+        pc.add(lsns(0, total), spread(shifts, ends, pa.int64())),
+        spread([item.term for item in items], ends, pa.int64()),
         pa.concat_arrays([times(one) for one in opened])
         if timed
-        else spread([item.timestamp_us for item in items], _TIME),
-        pa.concat_arrays([values(one) for one in opened]),
+        else spread([item.timestamp_us for item in items], ends, _TIME),
+        joined_values([item.block for item in items])
+        if plain
+        else pa.concat_arrays([values(one) for one in opened]),
         pa.concat_arrays([keys(one) for one in opened]) if keyed else pa.nulls(total, pa.binary()),
         pa.concat_arrays(list(map(partial(located, headers), items, opened)))
         if named

@@ -97,6 +97,11 @@ class Records:
         )
 
     @property
+    def plain(self) -> bool:
+        """Whether it is a whole block of version 1: all its values are the block's."""
+        return self.record_count == self.block.record_count and not self.block.wide
+
+    @property
     def timestamp_us(self) -> int:
         """When the client made the block, microseconds since 1970."""
         return self.block.timestamp_us

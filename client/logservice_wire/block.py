@@ -293,6 +293,15 @@ class Block:
         offsets, values_at = native(column, "i"), padded(offsets_bytes)
         return BinaryColumn(offsets, column, body[values_at : values_at + offsets[-1]])
 
+    def copied(self) -> tuple[bytes | memoryview, bytes | memoryview]:
+        """Of a version 1: where its values begin, int32 little-endian, and the values. Of `bytes`
+        these are copies: of a small block a copy costs a fifth of what `columns` does.
+        """
+        end = HEADER_BYTES + OFFSET_BYTES * self.record_count
+        (size,) = _OFFSET.unpack_from(self.data, end)
+        at = HEADER_BYTES + padded(end + OFFSET_BYTES - HEADER_BYTES)
+        return self.data[HEADER_BYTES:end], self.data[at : at + size]
+
     def record(self, number: int) -> bytes:
         """Record `number` of the block, from 0; IndexError outside it."""
         if not 0 <= number < self.record_count:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
@@ -22,11 +23,13 @@ import pyarrow.compute as pc
 from logservice_client.arrow import (
     PAIRS,
     header_pairs,
+    joined_values,
     keys,
     located,
     lsns,
     own_times,
     repeated,
+    spread,
     times,
     values,
 )
@@ -133,7 +136,8 @@ class BatchMaker:
             item = self._item(run)
             if item.first_lsn != self._lsn or item.record_count < 1:
                 raise CorruptBlock(detail=f"LSN {self._lsn} is missing from the answer")
-            item = item.until(self._end)
+            if item.next_lsn > self._end:
+                item = item.until(self._end)
             self._lsn = item.next_lsn
             if isinstance(item, Gap):
                 if self._include_gaps:
@@ -150,11 +154,14 @@ class BatchMaker:
                 if item.timestamp_us not in self._times_us:
                     continue
             weight = self._weight(item)
-            alone = isinstance(item, Records) and weight >= ALONE_BYTES
+            alone = isinstance(item, Records) and (weight >= ALONE_BYTES or _is_cut(item))
             consecutive = not together or together[-1].next_lsn == item.first_lsn
             if alone or not consecutive or size >= TOGETHER_BYTES:
                 yield from self._flush(together)
                 together, size = [], 0
+            if alone:
+                yield from self._flush([item])
+                continue
             together.append(item)
             size += weight
         yield from self._flush(together)
@@ -182,7 +189,9 @@ class BatchMaker:
         yield from self._thinned(self._batch(items, count), items[0].first_lsn)
 
     def _batch(self, items: list[Records | Bare], count: int) -> pa.RecordBatch:
-        opened = [_opened(one) for one in items] if self._opens else []
+        # Many small blocks: what costs something for each of them is not done.
+        plain = len(items) > 1 and not any(map(_is_wide, items))
+        opened = [_opened(one) for one in items] if self._opens and not plain else []
         columns = [self._column(name, items, opened, count) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -220,10 +229,14 @@ class BatchMaker:
             case "lsn":
                 return lsns(items[0].first_lsn, count)
             case "term":
-                return _joined([repeated(one.term, one.record_count, pa.int64()) for one in items])
+                return spread([one.term for one in items], _ends(items), pa.int64())
             case "timestamp":
+                if not opened:
+                    return spread([one.timestamp_us for one in items], _ends(items), _TIMESTAMP)
                 return _joined([_times_of(one) for one in opened])
             case "value":
+                if not opened:
+                    return joined_values([one.block for one in items if isinstance(one, Records)])
                 return _joined([values(one) for one in opened if not isinstance(one, Bare)])
             case _ if name in MORE and any(map(_is_wide, items)):
                 pairs = zip(items, opened, strict=True)
@@ -254,6 +267,14 @@ def times_mask(times: pa.Array, wanted: Numbers) -> pa.Array:
     if wanted.behind is not None:
         mask = pc.and_(mask, pc.less(numbers, wanted.behind))
     return pc.fill_null(mask, False)
+
+
+def _ends(items: Sequence[Records | Bare]) -> pa.Array:
+    return pa.array(accumulate(one.record_count for one in items), pa.int32())
+
+
+def _is_cut(item: Records) -> bool:
+    return item.record_count != item.block.record_count
 
 
 def _opened(item: Records | Bare) -> Columns | Bare:

@@ -38,7 +38,7 @@ def test_items_that_are_put_together_show_what_each_shows() -> None:
     items = [item(1, 0, 4), item(5, 0, 4), item(20, 1, 2), item(30, 3, 1)]
     items[1] = replace(items[1], term=4)
     items[2] = replace(items[2], block=Block.parse(encode_block(RECORDS, 1_700_000_000_000_777)))
-    for some in (items, items[:1], items[2:]):
+    for some in (items, items[:1], items[:2], items[2:]):
         joined = joined_batch(some)
         joined.validate(full=True)
         assert joined.schema == SCHEMA
