@@ -120,8 +120,11 @@ def test_permanent_tables_are_refused_in_words(spark: SparkSession, cluster: Fak
     columns = "shard BIGINT, lsn BIGINT, term BIGINT, timestamp TIMESTAMP, value BINARY"
     # With its columns in it Spark makes the table without a word to the source.
     spark.sql(f"CREATE TABLE wal ({columns}) USING logservice OPTIONS ({options})")
+    # Spark 4.2 does not ask the source when such a table is read, and refuses it by itself.
+    asked = not spark.version.startswith("4.2")
+    refused = "CREATE TEMPORARY VIEW" if asked else "not a valid Spark SQL Data Source"
     try:
-        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+        with pytest.raises(Exception, match=refused):
             spark.table("wal").count()
     finally:
         spark.sql("DROP TABLE wal")
