@@ -22,6 +22,7 @@ from logservice.envelope import (
     ProposalId,
     decode_blocks,
     decode_command,
+    decode_views,
     encode_blocks,
     encode_command,
 )
@@ -106,6 +107,7 @@ def test_block_envelopes_round_trip_and_are_aligned(items: list[BlockEnvelope]) 
         for i in items
     ]
     assert [bytes(d.block) for d in decoded] == [bytes(i.block) for i in items]
+    assert decode_views(payload) == [(d.record_count, d.block) for d in decoded]
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=50))
@@ -121,6 +123,7 @@ def test_decoders_refuse_garbage_with_their_own_error(data: bytes) -> None:
         (Membership.decode, MembershipCorrupt),
         (Snapshot.decode, SnapshotCorrupt),
         (lambda d: list(decode_blocks(d)), EnvelopeCorrupt),
+        (decode_views, EnvelopeCorrupt),
         (decode_command, EnvelopeCorrupt),
     ):
         try:
@@ -144,8 +147,9 @@ def test_a_flipped_bit_in_a_snapshot_is_found(snapshot: Snapshot, data: st.DataO
 @given(blocks, st.integers(1, 60))
 def test_a_cut_envelope_is_refused(items: list[BlockEnvelope], cut: int) -> None:
     payload = encode_blocks(items)
-    with pytest.raises(EnvelopeCorrupt):
-        list(decode_blocks(payload[: -min(cut, len(payload))]))
+    for decode in (lambda data: list(decode_blocks(data)), decode_views):
+        with pytest.raises(EnvelopeCorrupt):
+            decode(payload[: -min(cut, len(payload))])
 
 
 def test_others_of_a_membership() -> None:

@@ -26,7 +26,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.entry import Entry, EntryKind
-from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, append_time_of, decode_blocks
+from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, append_time_of, decode_views
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
@@ -245,11 +245,11 @@ def _runs(rsm: LogRsm, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
             yield LogRun(lsn, entry.record_count, entry.term, b"", Reason.CORRUPT_BLOCK)
             continue
         append_time_us = append_time_of(entry.payload)
-        for envelope in decode_blocks(entry.payload):
+        for record_count, view in decode_views(entry.payload):
             gap = gaps.get(lsn)
-            block = b"" if gap is not None else envelope.block
-            yield LogRun(lsn, envelope.record_count, entry.term, block, gap, append_time_us)
-            lsn = Lsn(lsn + envelope.record_count)
+            block = b"" if gap is not None else view
+            yield LogRun(lsn, record_count, entry.term, block, gap, append_time_us)
+            lsn = Lsn(lsn + record_count)
 
 
 def _gaps(rsm: LogRsm, low: Lsn, high: Lsn) -> dict[Lsn, Reason]:

@@ -288,10 +288,20 @@ def _response(
     response = log_pb2.ReadResponse(
         position=position, next_lsn=found.next_lsn, end_lsn=found.end_lsn
     )
+    add = response.blocks.add
     for run in runs:
+        if values and run.gap is None:  # most of them, and every field costs something
+            add(
+                first_lsn=run.first_lsn,
+                record_count=run.record_count,
+                block=bytes(run.block),
+                term=run.term,
+                append_time_us=run.append_time_us,
+            )
+            continue
         # Only readers open a wide block, and its records may have a time each.
-        bare = run.gap is None and not values and not is_wide(run.block)
-        response.blocks.add(
+        bare = run.gap is None and not is_wide(run.block)
+        add(
             first_lsn=run.first_lsn,
             record_count=run.record_count,
             block=b"" if run.gap is not None or bare else bytes(run.block),
