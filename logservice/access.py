@@ -27,12 +27,12 @@ from typing import Final
 
 from logservice_wire.errors import InvalidArgument
 from logservice_wire.roles import Role
+from logservice_wire.value import value
 
 from logservice.bounds import NAME_BYTES_MAX
 from logservice.identity import IdentityKind, parse_uri
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.safe_text import unsafe
-from logservice.value import value
 
 EVERYTHING: Final = "*"
 CLUSTER: Final = "cluster"

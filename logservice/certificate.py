@@ -34,6 +34,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 from logservice_wire.errors import Unauthenticated
+from logservice_wire.value import value
 
 from logservice.bounds import (
     CERTIFICATE_CHAIN_BYTES_MAX,
@@ -41,7 +42,6 @@ from logservice.bounds import (
     RSA_KEY_BITS_MIN,
 )
 from logservice.identity import Identity, only_identity
-from logservice.value import value
 
 UNREADABLE: Final = (
     ValueError,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.bounds import (
     BLOCK_RECORDS_MAX,
     ENTRY_PAYLOAD_BYTES_MAX,
@@ -18,7 +20,6 @@ from logservice.bounds import (
     RESTORED_GAP_LSNS_MAX,
 )
 from logservice.ids import Index, Lsn, Term
-from logservice.value import value
 
 ENTRY_RECORDS_MAX: Final = BLOCK_RECORDS_MAX * 64
 """Records in one entry of several blocks. Its payload is full long before that, so only a damaged

@@ -21,9 +21,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from logservice_wire.value import value
+
 from logservice.ids import Lsn, SessionId
 from logservice.owner import Claim
-from logservice.value import value
 
 _COUNT = struct.Struct("<II")
 _HEADER = struct.Struct("<QQQQQQII16s16sQ")

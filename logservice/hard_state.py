@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from logservice_wire.value import value
+
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
-from logservice.value import value
 
 
 @value

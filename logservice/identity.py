@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from logservice_wire.errors import Unauthenticated
+from logservice_wire.value import value
 
 from logservice.bounds import NAME_BYTES_MAX
-from logservice.value import value
 
 _NAME: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_BYTES_MAX - 1}}}"
 TRUST_DOMAIN: Final = rf"[a-z0-9][a-z0-9._-]{{0,{NAME_BYTES_MAX - 1}}}"

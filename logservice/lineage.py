@@ -38,9 +38,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.bounds import LINEAGE_EPOCH_BITS, LINEAGES_MAX
 from logservice.ids import Lsn
-from logservice.value import value
 
 LINEAGE_BYTES: Final = 16
 NO_LINEAGE: Final = bytes(LINEAGE_BYTES)

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from logservice_wire.errors import LogServiceError, Reason, error_for
-
-from logservice.value import value
+from logservice_wire.value import value
 
 
 @value

@@ -29,10 +29,10 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.value import value
 
 from logservice import bounds
 from logservice.certificate import STRONG_HASHES, UNREADABLE, Serial
-from logservice.value import value
 
 _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----\s.*?\s-----END X509 CRL-----", re.DOTALL)
 _EARLY: Final = datetime.timedelta(minutes=5)

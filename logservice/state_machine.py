@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from logservice_wire.value import value
+
 from logservice.entry import Entry
 from logservice.envelope import ProposalId
 from logservice.ids import Index, Lsn
 from logservice.outcome import Outcome
-from logservice.value import value
 
 
 @value

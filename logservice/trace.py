@@ -24,8 +24,7 @@ from contextvars import ContextVar
 from typing import Final, Protocol
 
 from logservice_wire.errors import LogServiceError
-
-from logservice.value import value
+from logservice_wire.value import value
 
 REQUEST_ID: Final = "x-request-id"
 TRACEPARENT: Final = "traceparent"

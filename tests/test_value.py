@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from logservice.value import value
+from logservice_wire.value import value
 
 
 @value

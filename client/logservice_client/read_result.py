@@ -21,6 +21,7 @@ from logservice_wire.block import Block
 from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock, Discontinuity, TooLarge
 from logservice_wire.v1 import log_pb2
+from logservice_wire.value import value
 
 from logservice_client.bounds import ANSWER_PLAIN_BYTES_MAX
 
@@ -49,7 +50,7 @@ class GapReason(enum.Enum):
         return cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Gap:
     """LSNs ``first_lsn <= lsn < next_lsn`` that no record has or ever will have."""
 
@@ -71,7 +72,7 @@ class Gap:
         return Gap(self.first_lsn, count, self.term, self.reason, self.append_time_us)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Records:
     """Consecutive records of one block. `skipped`: records of the block that lie before."""
 
@@ -261,17 +262,18 @@ def corrupt_at(first_lsn: int, count: int, error: CorruptBlock) -> CorruptBlock:
 
 def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
     """One run, without the LSNs below `lsn`. Raises CorruptBlock."""
-    skipped = max(0, lsn - run.first_lsn)
-    first_lsn, count = run.first_lsn + skipped, run.record_count - skipped
+    first_lsn, in_block = run.first_lsn, run.record_count
+    skipped = max(0, lsn - first_lsn)
+    first_lsn, count = first_lsn + skipped, in_block - skipped
     if run.gap != log_pb2.GAP_REASON_NONE:
         return Gap(first_lsn, count, run.term, GapReason(run.gap), run.append_time_us)
     try:
         block = Block.parse(run.block)
     except CorruptBlock as error:
         raise corrupt_at(first_lsn, count, error) from error
-    if block.record_count != run.record_count:
+    if block.record_count != in_block:
         raise CorruptBlock(
-            detail=f"{block.record_count} records in a block of {run.record_count} LSNs",
+            detail=f"{block.record_count} records in a block of {in_block} LSNs",
             first_lsn=first_lsn,
             last_lsn=first_lsn + count - 1,
         )

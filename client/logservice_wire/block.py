@@ -76,6 +76,7 @@ _VERSION_OFFSET: Final = 4
 _SECOND: Final = struct.Struct("<IIII")
 _PACKED_AT: Final = HEADER_BYTES + _SECOND.size
 _OFFSET: Final = struct.Struct("<i")
+_COPIED_BYTES_MAX: Final = 4096
 
 
 def encoded_size(record_count: int, value_bytes: int) -> int:
@@ -347,12 +348,17 @@ def peek_block(data: bytes | memoryview, *, bounds: BlockBounds = BLOCK_BOUNDS) 
     Constant time: neither CRC nor body is looked at. Raises InvalidArgument for a block without
     records, TooLarge beyond `bounds`, CorruptBlock for anything else that is wrong.
     """
+    return _peek(data, bounds)[0]
+
+
+def _peek(data: bytes | memoryview, bounds: BlockBounds) -> tuple[int, int]:
+    """`peek_block`; the record count and the checksum."""
     size = len(data)
     if size > bounds.bytes_max:
         raise _too_large("block_bytes", size, bounds.bytes_max)
     if size < HEADER_BYTES:
         raise CorruptBlock(detail=f"{size} bytes are too few for a header")
-    magic, version, codec, flags, count, body_bytes, _crc, first, _time = _HEADER.unpack_from(data)
+    magic, version, codec, flags, count, body_bytes, crc, first, _ = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise CorruptBlock(detail=f"magic {magic:#010x}")
     if body_bytes != size - HEADER_BYTES:
@@ -372,7 +378,7 @@ def peek_block(data: bytes | memoryview, *, bounds: BlockBounds = BLOCK_BOUNDS) 
         _peek_second(data, codec, first + count, bounds)
     else:
         raise CorruptBlock(detail=f"unknown version {version}")
-    return int(count)
+    return count, crc
 
 
 def _peek_second(data: bytes | memoryview, codec: int, end: int, bounds: BlockBounds) -> None:
@@ -401,7 +407,7 @@ def validate_block(
     data: bytes | memoryview,
     *,
     bounds: BlockBounds = BLOCK_BOUNDS,
-    crc32: Callable[[memoryview, int], int] = zlib.crc32,
+    crc32: Callable[[bytes | memoryview, int], int] = zlib.crc32,
 ) -> int:
     """Check everything that makes a block valid and return the record count; of a version 2, its
     envelope. `crc32` is zlib's or another that gives the same.
@@ -409,9 +415,10 @@ def validate_block(
     Raises InvalidArgument for a block without records, TooLarge beyond `bounds`, CorruptBlock (with
     the detail) otherwise. Linear in bytes at C speed: about a nanosecond per byte.
     """
-    count = peek_block(data, bounds=bounds)
-    view = memoryview(data)
-    (stored,) = struct.unpack_from("<I", view, CRC_OFFSET)
+    count, stored = _peek(data, bounds)
+    size = len(data)
+    # A slice of few bytes is copied sooner than a window on it is made.
+    view = data if size <= _COPIED_BYTES_MAX else memoryview(data)
     computed = crc32(view[_AFTER_CRC_OFFSET:], crc32(view[:CRC_OFFSET], 0))
     if stored != computed:
         raise CorruptBlock(detail=f"checksum {computed:#010x}, stored {stored:#010x}")
@@ -429,9 +436,12 @@ def validate_block(
         raise CorruptBlock(detail=f"the first offset is {first}")
     if not ascending(view[HEADER_BYTES:offsets_end]):
         raise CorruptBlock(detail="offsets do not ascend")
-    if values_at + padded(last) != len(data):
-        raise CorruptBlock(detail=f"offsets end at {last} of {len(data) - values_at} value bytes")
-    if any(view[offsets_end:values_at]) or any(view[values_at + last :]):
+    values_end = values_at + last
+    if padded(values_end) != size:
+        raise CorruptBlock(detail=f"offsets end at {last} of {size - values_at} value bytes")
+    if (offsets_end != values_at and any(view[offsets_end:values_at])) or (
+        values_end != size and any(view[values_end:])
+    ):
         raise CorruptBlock(detail="padding is not zero")
     return count
 

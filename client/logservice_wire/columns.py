@@ -259,7 +259,7 @@ def little_endian(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
-def ascending(column: memoryview) -> bool:
+def ascending(column: bytes | memoryview) -> bool:
     """Whether the int32 numbers in `column` are not negative and never descend.
 
     All at once, as lanes of one big integer. With every number below 2^31, the difference

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
@@ -37,6 +37,7 @@ from logservice_client.read_result import Gap, Records, item_of
 from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock
 from logservice_wire.v1 import log_pb2
+from logservice_wire.value import value
 
 from pyspark_logservice.options import COLUMNS
 from pyspark_logservice.wanted import Numbers
@@ -62,7 +63,7 @@ ALONE_BYTES: Final = 128 * 1024
 """A block of this size goes alone, uncopied."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bare:
     """Consecutive records of one block whose bytes were left out."""
 

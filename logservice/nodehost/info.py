@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from logservice_wire.value import value
+
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
 from logservice.raft.ready import Role
-from logservice.value import value
 
 
 @value

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from logservice_wire.value import value
+
 from logservice.config_change import ConfigChange
 from logservice.entry import Entry, Proposal
 from logservice.hard_state import HardState
@@ -52,7 +54,6 @@ from logservice.raft.messages import (
 from logservice.raft.ready import Ready, Role, SoftState
 from logservice.raft.sanity import CHECKS
 from logservice.raft.state import State, Status
-from logservice.value import value
 
 _FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot, Quiesce)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.entry import Entry
 from logservice.ids import Index, ReplicaId, Term
 from logservice.snapshot import Snapshot
-from logservice.value import value
 
 ROOM_MAX: Final = 2**63 - 1
 """The room of a disk that bounds nothing; see `tracker.room`."""

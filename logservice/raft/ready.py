@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import enum
 
+from logservice_wire.value import value
+
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId
 from logservice.raft.messages import Message
 from logservice.snapshot import Snapshot
-from logservice.value import value
 
 
 class Role(enum.Enum):

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
@@ -27,7 +29,6 @@ from logservice.raft.ready import ReadState, Role
 from logservice.raft.tracker.progress import ReplicaProgress
 from logservice.raft.tracker.read_rounds import ReadRequest, ReadRounds
 from logservice.raft.tracker.tracker import Configuration, Tracker
-from logservice.value import value
 
 _EMPTY: Final = b""
 

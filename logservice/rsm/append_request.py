@@ -8,9 +8,10 @@ the edge.
 
 from __future__ import annotations
 
+from logservice_wire.value import value
+
 from logservice.ids import Lsn, SessionId
 from logservice.owner import Claim
-from logservice.value import value
 
 
 @value

@@ -63,11 +63,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from logservice_wire.errors import Reason
+from logservice_wire.value import value
 
 from logservice.bounds import RESTORED_GAP_LSNS_MAX, RESTORED_LSN_MAX
 from logservice.ids import Lsn
 from logservice.outcome import Rejected
-from logservice.value import value
 
 RESTORED_GAPS: Final[Mapping[int, Reason]] = {
     1: Reason.FENCED,

@@ -15,10 +15,10 @@ import logging
 import resource
 
 from logservice_wire.errors import NotReady
+from logservice_wire.value import value
 
 from logservice import bounds
 from logservice.invariants import invariant
-from logservice.value import value
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Iterator
 
 from logservice_wire.errors import Reason
+from logservice_wire.value import value
 
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, decode_blocks
@@ -20,7 +21,6 @@ from logservice.ids import Lsn
 from logservice.logdb.recovery.offline import StoredLog
 from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import SnapshotCorrupt
-from logservice.value import value
 
 
 @value

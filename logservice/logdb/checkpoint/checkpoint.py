@@ -23,6 +23,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from logservice_wire.value import value
+
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.format.columns import EntryColumns, from_bytes, to_bytes
@@ -36,7 +38,6 @@ from logservice.logdb.io.kv import Kv, KvError
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
-from logservice.value import value
 
 CHECKPOINT_VERSION = 2
 _META_KEY = b"m"

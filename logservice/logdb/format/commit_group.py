@@ -28,12 +28,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.checksum import crc32
 from logservice.entry import Entry
 from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import Buffer, Meta, RecordKind
-from logservice.value import value
 
 GROUP_MAGIC: Final = b"LSGROUP\x01"
 GROUP_VERSION: Final = 1

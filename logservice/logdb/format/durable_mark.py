@@ -17,11 +17,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.checksum import crc32
 from logservice.invariants import invariant
 from logservice.logdb.format.commit_group import GroupPosition
 from logservice.logdb.format.record import segment_seed
-from logservice.value import value
 
 MARK_MAGIC: Final = b"LSMARK\x01\n"
 MARK_VERSION: Final = 1

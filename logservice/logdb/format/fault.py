@@ -11,8 +11,9 @@ acked_through`. Every other fault ends with a replacement under a new replica id
 
 from __future__ import annotations
 
+from logservice_wire.value import value
+
 from logservice.ids import Index
-from logservice.value import value
 
 
 @value

@@ -35,6 +35,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.checksum import crc32
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
@@ -42,7 +44,6 @@ from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
-from logservice.value import value
 
 Buffer = bytes | memoryview
 

@@ -18,10 +18,11 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.checksum import crc32
 from logservice.invariants import invariant
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, segment_seed
-from logservice.value import value
 
 SEGMENT_MAGIC: Final = b"LSSEGM\x01\n"
 SEGMENT_VERSION: Final = 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from logservice_wire.value import value
+
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Lsn, ReplicaId, ShardId
 from logservice.logdb.format.fault import Fault
 from logservice.membership import Membership
 from logservice.snapshot import Snapshot
-from logservice.value import value
 
 
 @value

@@ -46,6 +46,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.bounds import LOGDB_REWRITE_OLD_SEGMENTS
 from logservice.entry import Entry
 from logservice.invariants import invariant
@@ -57,7 +59,6 @@ from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.options import LogDbOptions
-from logservice.value import value
 
 LEFT_FOR_NEXT: Final = "left for the next collection"
 

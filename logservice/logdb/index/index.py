@@ -23,11 +23,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from logservice_wire.value import value
+
 from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
 from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.format.columns import EntryColumns
-from logservice.value import value
 
 _CHUNKS_AT_ONCE = 32
 """At most so many are looked at for one read: a replica has at least one chunk in each segment that

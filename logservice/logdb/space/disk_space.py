@@ -43,10 +43,11 @@ from __future__ import annotations
 import errno
 import posixpath
 
+from logservice_wire.value import value
+
 from logservice.bounds import DISK_ROOM_BYTES_MAX, LOGDB_SMALL_SEGMENT_BYTES
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.space.spare_segments import SpareSegments
-from logservice.value import value
 
 _SMALL_SHARE = 64
 _WHOLE_SHARE = 2

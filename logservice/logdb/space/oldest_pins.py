@@ -11,10 +11,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 
+from logservice_wire.value import value
+
 from logservice.bounds import LOGDB_COLLECT_SLICE_STEPS, METRIC_PINS_MAX
 from logservice.logdb.index.index import Chunk, EntryIndex, SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
-from logservice.value import value
 
 
 @value

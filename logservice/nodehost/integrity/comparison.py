@@ -40,6 +40,7 @@ from logservice_wire.errors import (
     LogServiceError,
     ShardNotFound,
 )
+from logservice_wire.value import value
 
 from logservice import bounds
 from logservice.clock import Clock
@@ -64,7 +65,6 @@ from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.raft.ready import Role
-from logservice.value import value
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from logservice_wire.errors import Busy, Halted, InvalidArgument, ShardNotFound
+from logservice_wire.value import value
 
 from logservice import bounds
 from logservice.clock import Clock
@@ -39,7 +40,6 @@ from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.value import value
 
 logger = logging.getLogger(__name__)
 

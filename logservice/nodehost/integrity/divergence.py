@@ -24,9 +24,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 
+from logservice_wire.value import value
+
 from logservice.ids import ReplicaId
 from logservice.membership import Membership
-from logservice.value import value
 
 
 class Verdict(enum.Enum):

@@ -20,6 +20,7 @@ from logservice_wire.errors import (
     ShardNotFound,
     Truncated,
 )
+from logservice_wire.value import value
 
 from logservice.bounds import QUERY_ENTRIES_MAX, READ_BYTES_MAX
 from logservice.entry import Entry
@@ -28,7 +29,6 @@ from logservice.invariants import invariant
 from logservice.nodehost.disks.fetching import run_fetch
 from logservice.nodehost.replica.log_reading import check_open, read_entries
 from logservice.nodehost.replica.replica import Replica
-from logservice.value import value
 
 
 @value

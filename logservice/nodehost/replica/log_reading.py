@@ -24,6 +24,7 @@ from logservice_wire.errors import (
     ShardNotFound,
     Truncated,
 )
+from logservice_wire.value import value
 
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, append_time_of, decode_views
@@ -34,7 +35,6 @@ from logservice.nodehost.disks.fetching import run_fetch
 from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
-from logservice.value import value
 
 T = TypeVar("T")
 

@@ -38,6 +38,7 @@ from logservice_wire.errors import (
     ShardNotFound,
     UnknownOutcome,
 )
+from logservice_wire.value import value
 
 from logservice.clock import Clock
 from logservice.config_change import ConfigChange
@@ -100,7 +101,6 @@ from logservice.rsm.witness import WitnessRsm
 from logservice.service_hold import is_service_hold
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
-from logservice.value import value
 from logservice.versions import KnownVersion
 
 _BREAKS: Final = (InvariantViolation, Exception)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 
 from logservice_wire.errors import Halted
+from logservice_wire.value import value
 
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, Term
@@ -29,7 +30,6 @@ from logservice.membership import Membership
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
-from logservice.value import value
 
 logger = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from logservice_wire.errors import InvalidArgument, NotReady, Reason, ShardNotFound
+from logservice_wire.value import value
 
 from logservice.envelope import append_time_of
 from logservice.ids import Index, Lsn
@@ -31,7 +32,6 @@ from logservice.logdb.read.entry_read import Fetch
 from logservice.nodehost.replica.log_reading import check_served, run_steps, run_steps_here
 from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.log_rsm import LogRsm
-from logservice.value import value
 
 
 @value

@@ -22,12 +22,12 @@ import struct
 from typing import Final
 
 from logservice_wire.errors import DiskFull, InvalidArgument, NotReady, TooLarge, WrongCluster
+from logservice_wire.value import value
 
 from logservice.bounds import EXPORT_FILE_BYTES_MAX
 from logservice.ids import ClusterId, ShardId
 from logservice.logdb.io.vfs import Vfs, write_file
 from logservice.snapshot import Snapshot, SnapshotCorrupt
-from logservice.value import value
 
 _HEAD: Final = struct.Struct("<IHHQQ16sQ")
 _MAGIC: Final = 0x4658534C

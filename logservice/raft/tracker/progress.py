@@ -18,9 +18,10 @@ import enum
 from collections import deque
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice.ids import Index
 from logservice.raft.messages import ROOM_MAX
-from logservice.value import value
 
 SNAPSHOT_PERIODS_MAX: Final = 4
 """Election timeouts a snapshot may take to be answered. Snapshots are small; records follow it."""

@@ -33,6 +33,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote
 
 from logservice_wire.errors import Busy
+from logservice_wire.value import value
 
 from logservice import bounds
 from logservice.server.edge.call import refused
@@ -43,7 +44,6 @@ from logservice.server.edge.undelivered import (
     greediest,
     traffic,
 )
-from logservice.value import value
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from logservice_wire.value import value
+
 from logservice import bounds
 from logservice.logdb.format.segment import SEGMENT_SUFFIX
 from logservice.logdb.gc.collection import GarbageCollection
@@ -25,7 +27,6 @@ from logservice.sim.checkers.checker import Checker, Violate
 from logservice.sim.config import SimConfig
 from logservice.sim.interfaces import ObservedStore
 from logservice.sim.oracle import Oracle
-from logservice.value import value
 
 READ_COLLECTIONS_MAX: Final = 20
 """Collections in a row that a reader may keep a segment from: a read is over after a few delays of
