@@ -53,7 +53,7 @@ def shards(session: Session, shard_id: int | None, truncation: bool, stuck: bool
         return show_truncation(session, form, shard_id, stuck=stuck)
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_shards(form, remembered(session, state), shard_id)
+        return show_shards(form, remembered(session, state, form), shard_id)
     rows = [
         {
             "shard": found.shard_id,
@@ -93,7 +93,7 @@ def stores(session: Session, form: str) -> int:
     """
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_stores(form, remembered(session, state))
+        return show_stores(form, remembered(session, state, form))
     rows = [
         {
             "store": found.store_id,
@@ -248,7 +248,7 @@ def repairs(session: Session, form: str) -> int:
     """
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_repairs(form, remembered(session, state))
+        return show_repairs(form, remembered(session, state, form))
     rows = [
         {
             "operator": found.operator_id,
