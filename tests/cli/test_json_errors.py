@@ -130,9 +130,7 @@ def test_a_command_line_that_is_wrong(run: Any, words: tuple[str, ...], field: s
     assert found["message"]
 
 
-@pytest.mark.parametrize(
-    "words", [("status", "1"), ("--tls-cert", "/no/such/file", "status", "1")]
-)
+@pytest.mark.parametrize("words", [("status", "1"), ("--tls-cert", "/no/such/file", "status", "1")])
 def test_options_of_logctl_itself(
     run: Any, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from logservice_wire.errors import (
     TooLarge,
 )
 
+from logservice.cli.shell.completion import silence_if_asked
 from logservice.cli.shell.output import say
 from logservice.cli.shell.told_error import form_of, tell, tell_usage
 
@@ -75,6 +76,7 @@ def run(command: click.Command, program: str) -> NoReturn:
     """Run a command line and exit; an operating error becomes one line on stderr, which is
     a JSON object if the command line asks for that.
     """
+    silence_if_asked(program)
     stdout = sys.stdout
     words = sys.argv[1:]
     code = _outcome(
