@@ -13,6 +13,7 @@ from logservice_wire.v1 import admin_pb2
 from logservice.bounds import STORES_NAMED_MAX
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_leader, call_store
+from logservice.cli.ctl.log_level import LEVELS, level_fields, level_text, set_log_level
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.ctl.truncation_view import show_truncation
@@ -24,6 +25,7 @@ from logservice.cli.ctl.without_hakeeper import (
     state_of,
 )
 from logservice.cli.shell import exit_codes
+from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 from logservice.safe_text import safe_text
 
@@ -121,21 +123,47 @@ def stores(session: Session, form: str) -> int:
 
 @click.command()
 @store_argument("store_id")
+@click.argument("what", metavar="[log-level", type=click.Choice(["log-level"]), required=False)
+@click.argument("level", metavar="[LEVEL]]", type=click.Choice(LEVELS), required=False)
+@click.option(
+    "--for",
+    "for_s",
+    type=duration,
+    help="Back to the configured level after this time; else when the store restarts.",
+)
 @output_option
 @pass_session
-def store(session: Session, store_id: str, form: str) -> None:
-    """Show what one store says about itself.
+def store(
+    session: Session,
+    store_id: str,
+    what: str | None,
+    level: str | None,
+    for_s: float | None,
+    form: str,
+) -> None:
+    """Show what one store says about itself, or change how much it logs.
 
     STORE is its name, or its client address, host:port, which works also when HAKeeper cannot say
     where it is. Its data directories, its replicas and the parts of its memory budget are shown,
     too: how much is in use, and how often somebody had to pay because a part was full.
+
+    With log-level only the level of its log is shown. With a LEVEL, which is debug, info, warning
+    or error, it writes from that level up: until it restarts, or until the time of --for is over.
     """
+    if for_s is not None and level is None:
+        raise click.UsageError("--for goes with a LEVEL")
     if ":" in store_id:
         check_address(store_id)
     address = store_id if ":" in store_id else _address(session, store_id)
+    if level is not None:
+        show_fields(form, set_log_level(session, address, level, for_s or 0.0))
+        return
     found = call_store(
         address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
     )
+    if what is not None:
+        show_fields(form, level_fields(found.log_level))
+        return
     if form == "json":
         from google.protobuf.json_format import MessageToJson
 
@@ -154,6 +182,7 @@ def store(session: Session, store_id: str, form: str) -> None:
             "durable_write_p50_us": found.durable_write_p50_us,
             "durable_write_p99_us": found.durable_write_p99_us,
             "truncation": dict(found.truncation_counts),
+            "log_level": level_text(found.log_level),
         },
     )
     rows = [
