@@ -145,6 +145,23 @@ def test_the_other_program(run: Any) -> None:
     assert (ended.code, ended.error["reason"]) == (exit_codes.USAGE, "INVALID_ARGUMENT")
 
 
+def test_an_older_store_that_does_not_know_the_call(cluster: FakeCluster, run: Any) -> None:
+    """The fake cluster has no Admin at all. The call had no effect, and never will."""
+    ended = run("store", cluster.endpoints[0], "log-level", "debug", "-o", "json")
+    assert ended.code == exit_codes.REFUSED
+    found = ended.error
+    assert (found["reason"], found["outcome"]) == ("VERB_REFUSED", "not_applied")
+    assert "has an older program" in found["message"]
+
+
+@pytest.mark.parametrize(
+    "words", [("--for", "10m"), ("log-level", "--for", "10m"), ("log-level", "loud"), ("level",)]
+)
+def test_a_log_level_that_is_none(run: Any, words: tuple[str, ...]) -> None:
+    ended = run("--endpoints", "h:1", "store", "h:1", *words, "-o", "json")
+    assert (ended.code, ended.error["reason"]) == (exit_codes.USAGE, "INVALID_ARGUMENT")
+
+
 def test_while_hakeeper_is_silent(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are what the stores know. That HAKeeper did not answer is an object, too."""
     silence = error_for(Reason.NOT_READY, "no leader")
