@@ -4,7 +4,7 @@ The configuration says it for every start (`logging.level`). A person may want m
 something is wrong, without a restart, which would end what is wrong or make it worse. Such a change
 is kept in memory alone: it ends when its time is over, with the next change, or with the process.
 
-Two loggers of `log_format` keep levels of their own, and their lines are not wanted at any level.
+Loggers that `log_format` quiets keep levels of their own; nobody wants their lines at any level.
 Events below the level are not written, and the admin port does not show them.
 """
 
@@ -48,15 +48,13 @@ class LogLevel:
             text = f"at most {LOG_LEVEL_S_MAX} s; what is wanted longer is the configuration's"
             raise InvalidArgument(text, field="for_ms")
         self._stop()
-        self._use(level)
         if for_s and level != self.configured:
             self._ends_s = time.monotonic() + for_s
             self._end = asyncio.get_running_loop().call_later(for_s, self._over)
         until = f"for {for_s:g} s" if self._end is not None else "until the store restarts"
-        # The line is to be seen at every level: a log that falls silent has to say why.
-        logger.error(
-            "the log level is %s %s; the configuration says %s", level, until, self.configured
-        )
+        if level == self.configured:
+            until = "as configured"
+        self._change(level, f"the log level is {level}, {until}")
 
     def close(self) -> None:
         """Go back to the configured level."""
@@ -66,8 +64,14 @@ class LogLevel:
 
     def _over(self) -> None:
         self._end = None
-        self._use(self.configured)
-        logger.error("the log level is %s again", self.configured)
+        self._change(self.configured, f"the log level is {self.configured} again, as configured")
+
+    def _change(self, level: str, text: str) -> None:
+        """A log that falls silent says why before, and one that begins to speak does so after."""
+        if LEVELS.index(level) < LEVELS.index(self.level):
+            self._use(level)
+        logger.warning("%s", text)
+        self._use(level)
 
     def _stop(self) -> None:
         if self._end is not None:

@@ -61,8 +61,21 @@ async def test_it_is_over_with_its_time(
     await eventually(lambda: kept.level == "warning")
     assert (root.level, kept.ends_in_s) == (logging.WARNING, 0)
     first, last = (record.getMessage() for record in caplog.records)
-    assert first == "the log level is debug for 0.05 s; the configuration says warning"
-    assert last == "the log level is warning again"
+    assert first == "the log level is debug, for 0.05 s"
+    assert last == "the log level is warning again, as configured"
+
+
+async def test_a_log_that_falls_silent_says_why(
+    root: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = LogLevel("info")
+    kept.set("error")
+    kept.set("debug")
+    silent, loud = (record.getMessage() for record in caplog.records)
+    assert silent == "the log level is error, until the store restarts"
+    assert loud == "the log level is debug, until the store restarts"
+    kept.set("info", 60)
+    assert caplog.records[-1].getMessage() == "the log level is info, as configured"
 
 
 async def test_the_next_change_ends_the_one_before(root: logging.Logger) -> None:
