@@ -121,7 +121,7 @@ def test_nothing_of_it_reaches_a_terminal(text: str, capsys: pytest.CaptureFixtu
     def fail() -> None:
         raise InvalidArgument(text, field=text)
 
-    exit_codes._outcome(fail, "logctl")
+    exit_codes._outcome(fail, "logctl", "table")
     shown = capsys.readouterr()
     for line in (shown.out + shown.err).split("\n"):
         assert not unsafe(line), line

@@ -402,6 +402,7 @@ async def test_no_export_to_a_path_below_cluster_version_2(tmp_path: Path, path:
     cluster = Cluster(tmp_path, stores=1)
     await cluster.up(voters=(1,))
     await cluster.leader()
+    cluster.host(1).cluster_version.settled = True
     with pytest.raises(NotReady) as refused:
         await export(cluster.host(1), path)
     assert refused.value.metadata == {"cluster_version": "1", "needed": "2"}
