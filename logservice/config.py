@@ -30,6 +30,7 @@ from msgspec import Meta
 
 from logservice import bounds, memory_budget
 from logservice.identity import TRUST_DOMAIN, IdentityKind, parse_uri
+from logservice.log_levels import LogLevelName
 
 Name = Annotated[
     str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=bounds.NAME_BYTES_MAX)
@@ -221,7 +222,7 @@ class LoggingSection(_Section, frozen=True, kw_only=True):
     """[logging]: the log on stderr, one line per event that matters, none per append."""
 
     format: Literal["console", "json"] = "console"
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: LogLevelName = "info"
 
 
 class LimitsSection(_Section, frozen=True, kw_only=True):

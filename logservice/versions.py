@@ -154,6 +154,11 @@ class KnownVersion:
         self._version = version
         return True
 
+    def need(self, needed: int) -> None:
+        """Raises NotReady below that version: older programs do not understand what is wanted."""
+        if self._version < needed:
+            raise self.too_early(needed)
+
     def too_early(self, needed: int) -> NotReady:
         """The error for what needs a higher version. Only of a settled one it says `needed`, which
         is a person's business; otherwise another attempt may succeed.

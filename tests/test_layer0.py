@@ -107,7 +107,11 @@ def test_block_envelopes_round_trip_and_are_aligned(items: list[BlockEnvelope]) 
         for i in items
     ]
     assert [bytes(d.block) for d in decoded] == [bytes(i.block) for i in items]
-    assert decode_views(payload) == [(d.record_count, d.block) for d in decoded]
+    assert decode_views(payload) == (0, [(d.record_count, d.block) for d in decoded])
+    assert decode_views(encode_blocks(items, 7)) == (
+        7,
+        [(d.record_count, d.block) for d in decoded],
+    )
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=50))

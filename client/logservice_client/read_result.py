@@ -98,9 +98,14 @@ class Records:
         )
 
     @property
+    def whole(self) -> bool:
+        """Whether these are all records of the block."""
+        return self.record_count == self.block.record_count
+
+    @property
     def plain(self) -> bool:
         """Whether it is a whole block of version 1: all its values are the block's."""
-        return self.record_count == self.block.record_count and not self.block.wide
+        return self.whole and not self.block.wide
 
     @property
     def timestamp_us(self) -> int:

@@ -79,9 +79,14 @@ _OFFSET: Final = struct.Struct("<i")
 _COPIED_BYTES_MAX: Final = 4096
 
 
+def _values_at(record_count: int) -> int:
+    """Of a version 1: where its values begin."""
+    return HEADER_BYTES + padded(OFFSET_BYTES * (record_count + 1))
+
+
 def encoded_size(record_count: int, value_bytes: int) -> int:
     """Bytes of a block with that many records and value bytes, its header included."""
-    return HEADER_BYTES + padded(OFFSET_BYTES * (record_count + 1)) + padded(value_bytes)
+    return _values_at(record_count) + padded(value_bytes)
 
 
 def encode_block(
@@ -300,7 +305,7 @@ class Block:
         """
         end = HEADER_BYTES + OFFSET_BYTES * self.record_count
         (size,) = _OFFSET.unpack_from(self.data, end)
-        at = HEADER_BYTES + padded(end + OFFSET_BYTES - HEADER_BYTES)
+        at = _values_at(self.record_count)
         return self.data[HEADER_BYTES:end], self.data[at : at + size]
 
     def record(self, number: int) -> bytes:
@@ -429,7 +434,7 @@ def validate_block(
             raise CorruptBlock(detail="padding is not zero")
         return count
     offsets_end = HEADER_BYTES + OFFSET_BYTES * (count + 1)
-    values_at = HEADER_BYTES + padded(OFFSET_BYTES * (count + 1))
+    values_at = _values_at(count)
     (first,) = _OFFSET.unpack_from(view, HEADER_BYTES)
     (last,) = _OFFSET.unpack_from(view, offsets_end - OFFSET_BYTES)
     if first != 0:

@@ -155,7 +155,7 @@ class BatchMaker:
                 if item.timestamp_us not in self._times_us:
                     continue
             weight = self._weight(item)
-            alone = isinstance(item, Records) and (weight >= ALONE_BYTES or _is_cut(item))
+            alone = isinstance(item, Records) and (weight >= ALONE_BYTES or not item.whole)
             consecutive = not together or together[-1].next_lsn == item.first_lsn
             if alone or not consecutive or size >= TOGETHER_BYTES:
                 yield from self._flush(together)
@@ -272,10 +272,6 @@ def times_mask(times: pa.Array, wanted: Numbers) -> pa.Array:
 
 def _ends(items: Sequence[Records | Bare]) -> pa.Array:
     return pa.array(accumulate(one.record_count for one in items), pa.int32())
-
-
-def _is_cut(item: Records) -> bool:
-    return item.record_count != item.block.record_count
 
 
 def _opened(item: Records | Bare) -> Columns | Bare:

@@ -13,14 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Final
 
 from logservice_wire.errors import InvalidArgument
 
 from logservice.bounds import LOG_LEVEL_S_MAX
-
-LEVELS: Final[tuple[str, ...]] = ("debug", "info", "warning", "error")
-"""What the configuration takes, from the one that writes most."""
+from logservice.log_levels import LOG_LEVELS
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +39,8 @@ class LogLevel:
 
     def set(self, level: str, for_s: float = 0.0) -> None:
         """Write from `level` up; `for_s` 0: until a restart. Raises InvalidArgument."""
-        if level not in LEVELS:
-            raise InvalidArgument(f"no level is called so; {', '.join(LEVELS)}", field="level")
+        if level not in LOG_LEVELS:
+            raise InvalidArgument(f"no level is called so; {', '.join(LOG_LEVELS)}", field="level")
         if for_s > LOG_LEVEL_S_MAX:
             text = f"at most {LOG_LEVEL_S_MAX} s; what is wanted longer is the configuration's"
             raise InvalidArgument(text, field="for_ms")
@@ -68,7 +65,7 @@ class LogLevel:
 
     def _change(self, level: str, text: str) -> None:
         """A log that falls silent says why before, and one that begins to speak does so after."""
-        if LEVELS.index(level) < LEVELS.index(self.level):
+        if LOG_LEVELS.index(level) < LOG_LEVELS.index(self.level):
             self._use(level)
         logger.warning("%s", text)
         self._use(level)

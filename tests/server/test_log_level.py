@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import click
 import grpc.aio
 import pytest
 from logservice_wire.errors import InvalidArgument, Reason
@@ -15,9 +16,11 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.bounds import LOG_LEVEL_S_MAX
 from logservice.cli.ctl import log_level as shown
+from logservice.cli.ctl.store import store
 from logservice.config import LoggingSection
+from logservice.log_levels import LOG_LEVELS
 from logservice.server.audit.chain import Trail
-from logservice.server.log_level import LEVELS, LogLevel
+from logservice.server.log_level import LogLevel
 from tests.server.secured import ADMIN, OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.served import typed
 from tests.server.test_audit import told
@@ -36,7 +39,7 @@ def root() -> Iterator[logging.Logger]:
     logger.setLevel(before)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", LOG_LEVELS)
 async def test_every_level_of_the_configuration(root: logging.Logger, level: str) -> None:
     kept = LogLevel("info")
     kept.set(level)
@@ -47,8 +50,10 @@ async def test_every_level_of_the_configuration(root: logging.Logger, level: str
 
 
 async def test_the_levels_are_those_of_the_configuration() -> None:
-    assert get_args(get_type_hints(LoggingSection)["level"]) == LEVELS
-    assert shown.LEVELS == LEVELS
+    assert get_args(get_type_hints(LoggingSection)["level"]) == LOG_LEVELS
+    (level,) = [one for one in store.params if one.name == "level"]
+    assert isinstance(level.type, click.Choice)
+    assert tuple(level.type.choices) == LOG_LEVELS
 
 
 async def test_it_is_over_with_its_time(

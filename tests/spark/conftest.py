@@ -33,11 +33,10 @@ def with_delta() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a Spark needs, in this process or one that it starts: Java, and where things are."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs a Java runtime")
-    from pyspark.sql import SparkSession
-
     os.environ["PYSPARK_PYTHON"] = quick_python(tmp_path_factory.mktemp("python"))
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -45,6 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(root / "client"), str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
+
+
+@pytest.fixture(scope="session")
+def spark(
+    spark_environment: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder
     for name, value in with_delta().items():
         builder = builder.config(name, value)

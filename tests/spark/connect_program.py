@@ -2,7 +2,8 @@
 
 ``python -m tests.spark.connect_program ENDPOINTS FROM TO DIRECTORY`` prints one line of JSON: what
 it read of the log FROM, which it also wrote into the log TO: a batch of its even LSNs, and a stream
-of all. A program has one kind of session, so it is one of its own.
+of all. A program has one kind of session, so it is one of its own. Its environment is that of
+`conftest.spark_environment`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
-from tests.spark.patience import quick_python, to_the_end
+from tests.spark.patience import to_the_end
 
 
 def main(endpoints: str, source: str, target: str, directory: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = quick_python(Path(directory))
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["LOGSERVICE_ENDPOINTS"] = endpoints
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F

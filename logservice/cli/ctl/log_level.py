@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from logservice_wire.rpcs import SET_LOG_LEVEL
 from logservice_wire.v1 import admin_pb2
@@ -11,8 +10,6 @@ from logservice_wire.v1 import admin_pb2
 from logservice.cli.ctl.client_session import Session
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.shell.output import Row
-
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def set_log_level(session: Session, address: str, level: str, for_s: float) -> Row:

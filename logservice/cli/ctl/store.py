@@ -11,16 +11,17 @@ from logservice_wire.v1 import admin_pb2
 from logservice.bounds import STORES_NAMED_MAX
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_store
-from logservice.cli.ctl.log_level import LEVELS, level_fields, level_text, set_log_level
+from logservice.cli.ctl.log_level import level_fields, level_text, set_log_level
 from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
+from logservice.log_levels import LOG_LEVELS
 
 
 @click.command()
 @store_argument("store_id")
 @click.argument("what", metavar="[log-level", type=click.Choice(["log-level"]), required=False)
-@click.argument("level", metavar="[LEVEL]]", type=click.Choice(LEVELS), required=False)
+@click.argument("level", metavar="[LEVEL]]", type=click.Choice(LOG_LEVELS), required=False)
 @click.option(
     "--for",
     "for_s",

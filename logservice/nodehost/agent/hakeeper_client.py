@@ -302,8 +302,7 @@ class HAKeeperClient:
 
     def _new(self, query: queries.Query) -> queries.Query:
         """`query`, which a store of 0.1.0 does not understand."""
-        if self._host.cluster_version.value < 2:
-            raise self._host.cluster_version.too_early(2)
+        self._host.cluster_version.need(2)
         return query
 
     async def directory(self, query: queries.GetDirectory, timeout_s: float) -> DirectoryPage:

@@ -27,7 +27,7 @@ from logservice_wire.errors import (
 from logservice_wire.value import value
 
 from logservice.entry import Entry, EntryKind
-from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, append_time_of, decode_views
+from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, decode_views
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
@@ -244,8 +244,8 @@ def _runs(rsm: LogRsm, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
             # The state machine refused the entry as a whole: its blocks do not add up.
             yield LogRun(lsn, entry.record_count, entry.term, b"", Reason.CORRUPT_BLOCK)
             continue
-        append_time_us = append_time_of(entry.payload)
-        for record_count, view in decode_views(entry.payload):
+        append_time_us, views = decode_views(entry.payload)
+        for record_count, view in views:
             gap = gaps.get(lsn)
             block = b"" if gap is not None else view
             yield LogRun(lsn, record_count, entry.term, block, gap, append_time_us)

@@ -81,8 +81,7 @@ class AskedSnapshots:
         there), DiskFull, UnknownOutcome (the disk failed: the file that was there is there still,
         or the new one is).
         """
-        if self._version.value < _EXPORTS_SINCE:
-            raise self._version.too_early(_EXPORTS_SINCE)
+        self._version.need(_EXPORTS_SINCE)
         keeper = self._keeper
         async with keeper.turn:
             info = self._now(replica)

@@ -37,8 +37,7 @@ class StoreContext:
         """Raises NotReady below that cluster version: older replicas do not understand what is
         asked for.
         """
-        if self.host.cluster_version.value < since:
-            raise self.host.cluster_version.too_early(since)
+        self.host.cluster_version.need(since)
 
     def position(self, shard: ShardId, acked_lsn: int = 0) -> log_pb2.LogPosition:
         """What every response says about the log; of a replica that is gone or has halted, only
