@@ -13,10 +13,11 @@ from logservice.hakeeper.answers.views import (
     ShardView,
     StoreView,
 )
+from logservice.histogram import Histogram
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.space.disk_space import DiskState
 from logservice.logdb.space.oldest_pins import OldestPin
-from logservice.logdb.space.stats import Histogram, LogDbStats
+from logservice.logdb.space.stats import LogDbStats
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
 from logservice.nodehost.transport.link.stats import TransportStats

@@ -19,8 +19,8 @@ import msgspec
 from logservice import bounds
 from logservice.clock import Clock, SystemClock
 from logservice.config import StoreConfig
+from logservice.histogram import Histogram
 from logservice.ids import HAKEEPER_SHARD, Index, ShardId
-from logservice.logdb.space.stats import Histogram
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.info import ReplicaInfo
