@@ -50,6 +50,13 @@ class Tally:
         self._counts[bisect_left(self._bounds, figure)] += times
         self._total += figure * times
 
+    def add_all(self, figures: Sequence[int]) -> None:
+        """Count each of `figures`; many cost half of as many `add`."""
+        bounds, counts = self._bounds, self._counts
+        for figure in figures:
+            counts[bisect_left(bounds, figure)] += 1
+        self._total += sum(figures)
+
     def histogram(self) -> Histogram:
         """Everything so far."""
         return Histogram(self._bounds, tuple(self._counts), self._total)

@@ -18,11 +18,21 @@ def test_a_figure_is_in_the_bucket_whose_bound_it_does_not_exceed() -> None:
 
 
 def test_one_figure_many_times_is_many_figures() -> None:
-    once, each = Tally(LATENCY_BUCKETS_US), Tally(LATENCY_BUCKETS_US)
+    once, each, together = (Tally(LATENCY_BUCKETS_US) for _ in range(3))
     once.add(700, 3)
     for _ in range(3):
         each.add(700)
-    assert once.histogram() == each.histogram()
+    together.add_all([700] * 3)
+    assert once.histogram() == each.histogram() == together.histogram()
+
+
+def test_many_figures_are_counted_as_one_by_one() -> None:
+    each, together = Tally((10, 20)), Tally((10, 20))
+    for figure in (0, 10, 11, 20, 21):
+        each.add(figure)
+    together.add_all([0, 10, 11, 20, 21])
+    together.add_all([])
+    assert each.histogram() == together.histogram()
 
 
 def test_a_histogram_stays_as_it_is() -> None:

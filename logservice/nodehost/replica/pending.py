@@ -94,9 +94,7 @@ class PendingBook:
         if not items or items[0].received_s < 0:
             return _NOT_TIMED
         now_s = self.stages.now()
-        queued = self.stages.queue.add
-        for item in items:
-            queued(int((now_s - item.received_s) * 1e6))
+        self.stages.queue.add_all([int((now_s - item.received_s) * 1e6) for item in items])
         return now_s
 
     def committed(self, index: int) -> None:
@@ -112,9 +110,7 @@ class PendingBook:
         committed_s = self._commits[0][1] if self._commits else now_s
         stages.replicate.add(int((committed_s - proposed_s) * 1e6), len(items))
         stages.apply.add(int((now_s - committed_s) * 1e6), len(items))
-        whole = stages.whole.add
-        for item in items:
-            whole(int((now_s - item.received_s) * 1e6))
+        stages.whole.add_all([int((now_s - item.received_s) * 1e6) for item in items])
 
     def applied(self, entry: Entry, outcomes: Sequence[tuple[ProposalId, Outcome]]) -> None:
         """A committed entry was applied: answer whoever waited for its index."""
