@@ -574,6 +574,15 @@ TRANSFER_LEADER: Final = Rpc(
     admin=True,
     mutates=True,
 )
+SET_LOG_LEVEL: Final = Rpc(
+    _ADMIN + "SetLogLevel",
+    admin_pb2.SetLogLevelRequest,
+    admin_pb2.SetLogLevelResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 
 RPCS: Final[Mapping[str, Rpc[Any, Any]]] = {
     one.path: one for one in list(globals().values()) if isinstance(one, Rpc)

@@ -346,6 +346,10 @@ ARCHIVER_PAUSE_S_MAX: Final = 60.0
 """An archiver of a store that does not stay is begun again after a second, two, four, and at most
 this: what stops it is a configuration, a key, a folder, and takes a person."""
 
+LOG_LEVEL_S_MAX: Final = 604_800
+"""For how long a store may be told another log level, a week: what is wanted longer belongs
+into its configuration, where people look."""
+
 MEMORY_FULL_TELL_S: Final = 60.0
 """For how long a store has an alarm after somebody had to pay for a full part of its memory: a
 person who looks every minute sees it."""
@@ -353,8 +357,8 @@ person who looks every minute sees it."""
 # --- the command line -----------------------------------------------------------------------------
 
 COMPLETION_TIMEOUT_S: Final = 1.0
-"""How long the shell waits for the names of logs or stores; a person who pressed a key then goes on
-typing."""
+"""How long the shell waits for what the cluster knows of what may stand next, whatever has to be
+asked for that; a person who pressed a key then goes on typing."""
 
 COMPLETION_NAMES_MAX: Final = 100
-"""Names of logs that completion offers; nobody reads more, and what is typed next narrows them."""
+"""Names that completion offers; nobody reads more, and what is typed next narrows them."""

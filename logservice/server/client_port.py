@@ -33,6 +33,7 @@ from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
+from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
@@ -68,6 +69,7 @@ class ClientPort:
         self.calls = CallBook()
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
+        self._log_level = LogLevel(config.logging.level)
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -136,7 +138,7 @@ class ClientPort:
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers), server
+            AdminService(context, status, report, parts.workers, self._log_level), server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
@@ -155,6 +157,7 @@ class ClientPort:
         grace.
         """
         self.lines.close()
+        self._log_level.close()
         if self._server is not None:
             await self._server.stop(_CALLS_GRACE_S)
         if self._connections is not None:

@@ -1,13 +1,16 @@
-"""Completion offers the names of logs and stores, and is silent when it cannot."""
+"""Completion offers the names of what there is, and is silent when it cannot."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from unittest.mock import AsyncMock
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
+from logservice_client.hakeeper import HakeeperClient
+from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.bounds import COMPLETION_NAMES_MAX, COMPLETION_TIMEOUT_S
 from logservice.cli.ctl import completed_names
@@ -28,7 +31,9 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture(autouse=True)
 def environment(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may be busy for all of a second, so completion has more time here."""
     monkeypatch.setenv("LOGSERVICE_ENDPOINTS", ",".join(cluster.endpoints))
+    monkeypatch.setattr(completed_names, "COMPLETION_TIMEOUT_S", 60.0)
 
 
 def offered(*words: str) -> list[str]:
@@ -56,6 +61,42 @@ def test_the_names_of_stores(cluster: FakeCluster) -> None:
     assert {call for store in cluster.stores for call in store.calls} == {"GetClusterState"}
 
 
+def test_the_holds_of_the_log_on_the_line(cluster: FakeCluster) -> None:
+    """By its id or its name. A name that no shell takes as it stands is left out."""
+    log = cluster.logs[2]
+    for name in ("nightly", "night-2", "a b", "$(reboot)", "-x"):
+        log.set_hold(name, 1, 0)
+    assert offered("hold", "release", "2", "") == ["night-2", "nightly"]
+    assert offered("hold", "renew", "shard-2", "nightl") == ["nightly"]
+    assert offered("hold", "set", "--ttl", "60", "shard-2", "n") == ["night-2", "nightly"]
+    assert offered("hold", "release", "1", "") == []
+    assert offered("hold", "release", "no-such-log", "") == []
+    assert offered("hold", "set", "2", "nightly", "") == [], "an LSN is not completed"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("services", "drain"), ["cn-1", "tn-1"]),
+        (("services", "undrain"), ["cn-1", "tn-1"]),
+        (("services", "replayed"), ["cn-1", "tn-1"]),
+        (("services", "order"), ["cn-1", "tn-1"]),
+        (("tn", "delete"), ["11", "12"]),
+    ],
+)
+def test_services_and_tn_shards(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], found: list[str]
+) -> None:
+    state = hakeeper_pb2.ClusterState(
+        services=[hakeeper_pb2.ServiceInfo(service_id=name) for name in ("tn-1", "cn-1", "`x`")],
+        tn_shards=[hakeeper_pb2.TnShardInfo(tn_shard_id=number) for number in (12, 11)],
+    )
+    asked = AsyncMock(return_value=state)
+    monkeypatch.setattr(HakeeperClient, "cluster_state", asked)
+    assert offered(*words, "") == found
+    assert offered(*words, found[0]) == [found[0]]
+
+
 def test_every_log_and_store_of_every_command_is_completed() -> None:
     asks = {
         "SHARD": completed_names.logs,
@@ -65,6 +106,7 @@ def test_every_log_and_store_of_every_command_is_completed() -> None:
         "FROM": completed_names.stores,
         "TO": completed_names.stores,
     }
+    named = {"service": completed_names.services, "tn_shard": completed_names.tn_shards}
     found = [
         (name, one.metavar, one._custom_shell_complete)
         for name, command in LEAVES.items()
@@ -73,6 +115,15 @@ def test_every_log_and_store_of_every_command_is_completed() -> None:
     ]
     assert len(found) > 30
     assert [row for row in found if row[2] is not asks[row[1]]] == []
+    others = [
+        (name, one.name, one._custom_shell_complete)
+        for name, command in LEAVES.items()
+        for one in command.params
+        if isinstance(one, click.Argument)
+        and (one.name in named or (name.startswith("logctl hold ") and one.name == "name"))
+    ]
+    assert len(others) == 8
+    assert [row for row in others if row[2] is not named.get(row[1], completed_names.holds)] == []
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -98,10 +149,11 @@ def test_it_is_silent_when_nobody_can_be_asked(
 
 def test_it_waits_for_nobody(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that takes the call and never answers costs COMPLETION_TIMEOUT_S."""
+    monkeypatch.setattr(completed_names, "COMPLETION_TIMEOUT_S", COMPLETION_TIMEOUT_S)
     for store in cluster.stores:
         monkeypatch.setattr(store, "silent", True)
     begun_s = time.monotonic()
     assert offered("read", "") == []
-    assert offered("stores", "drain", "") == []
+    assert offered("hold", "release", "shard-2", "") == [], "two questions, one time"
     each_s = (time.monotonic() - begun_s) / 2
     assert COMPLETION_TIMEOUT_S <= each_s < COMPLETION_TIMEOUT_S + 3, "a call is given 10 s"

@@ -253,6 +253,9 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "RaiseClusterVersion": lambda: hakeeper_pb2.RaiseClusterVersionResponse(cluster_version=2),
     "GetStoreStatus": lambda: picture.store_answer(2),
     "GetClusterReport": lambda: admin_pb2.ClusterReport(json=to_json(picture.report())),
+    "SetLogLevel": lambda: admin_pb2.SetLogLevelResponse(
+        log_level=admin_pb2.LogLevel(level="debug", configured="info", ends_in_ms=599_999)
+    ),
     "TransferLeader": lambda: admin_pb2.TransferLeaderResponse(leader_store="s2"),
 }
 
@@ -356,6 +359,8 @@ COMMANDS = {
     "shards": ("shards",),
     "stores": ("stores",),
     "store": ("store", "ADDRESS"),
+    "store-log-level": ("store", "ADDRESS", "log-level"),
+    "store-log-level-set": ("store", "ADDRESS", "log-level", "debug", "--for", "10m"),
     "admit": ("admit", "s4", "--hakeeper"),
     "joining": ("joining", "by-verb"),
     "stores-drain": ("stores", "drain", "s2"),

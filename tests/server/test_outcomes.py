@@ -40,6 +40,7 @@ from logservice.server.edge.channel_options import SERVER_OPTIONS
 from logservice.server.edge.gate import Gate, calling
 from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
+from logservice.server.log_level import LogLevel
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
@@ -127,7 +128,7 @@ class Broken:
             self,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report), self
+            AdminService(context, StoreStatus, no_report, log_level=FakeLogLevel(self)), self
         )
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -210,6 +211,17 @@ class FakeHAKeeper:
         """Do nothing: no request waits here."""
 
 
+class FakeLogLevel(LogLevel):
+    """It tells when it was set, and changes nothing of this process."""
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__("info")
+        self._broken = broken
+
+    def set(self, level: str, for_s: float = 0.0) -> None:
+        self._broken.took_effect(1)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
     async with Served(1) as running:
@@ -284,6 +296,7 @@ UNARY: dict[str, Any] = {
     "HAKeeper/Rebalance": hakeeper.RebalanceRequest(leaders=True),
     "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
+    "Admin/SetLogLevel": admin.SetLogLevelRequest(level="debug"),
 }
 READING = {
     "ListSessions",

@@ -99,7 +99,7 @@ class StoreMemory(_message.Message):
     def __init__(self, part: _Optional[str] = ..., used_bytes: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., refused: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class StoreStatus(_message.Message):
-    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories", "memory")
+    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories", "memory", "log_level")
     class TruncationCountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class StoreStatus(_message.Message):
     TRUNCATION_COUNTS_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
+    LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     cluster_id: str
     version: str
@@ -137,7 +138,32 @@ class StoreStatus(_message.Message):
     truncation_counts: _containers.ScalarMap[str, int]
     directories: _containers.RepeatedCompositeFieldContainer[StoreDirectory]
     memory: _containers.RepeatedCompositeFieldContainer[StoreMemory]
-    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[StoreMemory, _Mapping]]] = ...) -> None: ...
+    log_level: LogLevel
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[StoreMemory, _Mapping]]] = ..., log_level: _Optional[_Union[LogLevel, _Mapping]] = ...) -> None: ...
+
+class LogLevel(_message.Message):
+    __slots__ = ("level", "configured", "ends_in_ms")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    ENDS_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    configured: str
+    ends_in_ms: int
+    def __init__(self, level: _Optional[str] = ..., configured: _Optional[str] = ..., ends_in_ms: _Optional[int] = ...) -> None: ...
+
+class SetLogLevelRequest(_message.Message):
+    __slots__ = ("level", "for_ms")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    for_ms: int
+    def __init__(self, level: _Optional[str] = ..., for_ms: _Optional[int] = ...) -> None: ...
+
+class SetLogLevelResponse(_message.Message):
+    __slots__ = ("log_level",)
+    LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    log_level: LogLevel
+    def __init__(self, log_level: _Optional[_Union[LogLevel, _Mapping]] = ...) -> None: ...
 
 class GetClusterReportRequest(_message.Message):
     __slots__ = ("made_now",)

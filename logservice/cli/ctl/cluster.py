@@ -1,18 +1,16 @@
-"""`logctl shards`, `stores`, `store`, `transfer`, `repairs`, `ids`: the cluster."""
+"""`logctl shards`, `stores`, `transfer`, `repairs`, `ids`: the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import click
-from logservice_client.endpoints import check_address
-from logservice_wire.errors import InvalidArgument, LogServiceError
-from logservice_wire.rpcs import GET_STORE_STATUS, TRANSFER_LEADER
+from logservice_wire.errors import LogServiceError
+from logservice_wire.rpcs import TRANSFER_LEADER
 from logservice_wire.v1 import admin_pb2
 
-from logservice.bounds import STORES_NAMED_MAX
 from logservice.cli.ctl.client_session import Session, pass_session
-from logservice.cli.ctl.direct_call import call_leader, call_store
+from logservice.cli.ctl.direct_call import call_leader
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.ctl.truncation_view import show_truncation
@@ -53,7 +51,7 @@ def shards(session: Session, shard_id: int | None, truncation: bool, stuck: bool
         return show_truncation(session, form, shard_id, stuck=stuck)
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_shards(form, remembered(session, state), shard_id)
+        return show_shards(form, remembered(session, state, form), shard_id)
     rows = [
         {
             "shard": found.shard_id,
@@ -93,7 +91,7 @@ def stores(session: Session, form: str) -> int:
     """
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_stores(form, remembered(session, state))
+        return show_stores(form, remembered(session, state, form))
     rows = [
         {
             "store": found.store_id,
@@ -117,102 +115,6 @@ def stores(session: Session, form: str) -> int:
     ]
     show_rows(form, rows, f"cluster {state.cluster_id}: {state.state}")
     return exit_codes.OK
-
-
-@click.command()
-@store_argument("store_id")
-@output_option
-@pass_session
-def store(session: Session, store_id: str, form: str) -> None:
-    """Show what one store says about itself.
-
-    STORE is its name, or its client address, host:port, which works also when HAKeeper cannot say
-    where it is. Its data directories, its replicas and the parts of its memory budget are shown,
-    too: how much is in use, and how often somebody had to pay because a part was full.
-    """
-    if ":" in store_id:
-        check_address(store_id)
-    address = store_id if ":" in store_id else _address(session, store_id)
-    found = call_store(
-        address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
-    )
-    if form == "json":
-        from google.protobuf.json_format import MessageToJson
-
-        say(MessageToJson(found, preserving_proto_field_name=True, indent=None))
-        return
-    show_fields(
-        form,
-        {
-            "store": found.store_id,
-            "cluster": found.cluster_id,
-            "version": found.version,
-            "uptime_s": found.uptime_ms // 1000,
-            "segment_bytes": found.segment_bytes,
-            "segment_files": found.segment_files,
-            "durable_writes": found.durable_writes,
-            "durable_write_p50_us": found.durable_write_p50_us,
-            "durable_write_p99_us": found.durable_write_p99_us,
-            "truncation": dict(found.truncation_counts),
-        },
-    )
-    rows = [
-        {
-            "directory": one.path,
-            "incarnation": one.incarnation,
-            "replicas": one.replicas,
-            "used_bytes": one.used_bytes,
-            "free_bytes": one.free_bytes,
-            "full": one.full,
-            "failed": one.failed,
-        }
-        for one in found.directories
-    ]
-    show_rows(form, rows, "data directories")
-    rows = [
-        {
-            "memory": one.part,
-            "used_bytes": one.used_bytes,
-            "limit_bytes": one.limit_bytes,
-            "refused": one.refused,
-            "key": f"limits.{one.key}" if one.key else "",
-        }
-        for one in found.memory
-    ]
-    show_rows(form, rows, "memory")
-    paths = {one.incarnation: one.path for one in found.directories}
-    rows = [
-        {
-            "shard": item.shard_id,
-            "replica": item.replica_id,
-            "role": item.role,
-            "term": item.term,
-            "applied_index": item.applied_index,
-            "last_index": item.last_index,
-            "first_lsn": item.first_lsn,
-            "applied_lsn": item.applied_lsn,
-            "truncated_lsn": item.truncated_lsn,
-            "exports": item.exported_snapshots,
-            "directory": paths.get(item.incarnation, ""),
-            "halted": item.halted,
-        }
-        for item in found.replicas
-    ]
-    show_rows(form, rows, "replicas")
-
-
-def _address(session: Session, store_id: str) -> str:
-    """Where the store of that name serves clients. Raises InvalidArgument{store_id}."""
-    state = session.run(
-        lambda client: client.hakeeper.cluster_state(stale=True, timeout=session.timeout_s)
-    )
-    found = {one.store_id: one.client_address for one in state.stores}
-    if store_id not in found:
-        there = sorted(found)[:STORES_NAMED_MAX]
-        more = f" and {len(found) - len(there)} more" if len(found) > len(there) else ""
-        text = f"no store is called {store_id}; there are {', '.join(there)}{more}"
-        raise InvalidArgument(text, field="store_id")
-    return found[store_id]
 
 
 @click.command()
@@ -248,7 +150,7 @@ def repairs(session: Session, form: str) -> int:
     """
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        return show_repairs(form, remembered(session, state))
+        return show_repairs(form, remembered(session, state, form))
     rows = [
         {
             "operator": found.operator_id,

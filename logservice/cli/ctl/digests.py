@@ -127,7 +127,7 @@ def _of_all(
         say("the replicas differ", err=True)
         return exit_codes.NEGATIVE
     failed = [answer for _, answer in found if isinstance(answer, LogServiceError)]
-    return exit_codes.exit_code(failed[0]) if failed else exit_codes.OK
+    return exit_codes.tell_error(form, failed[0]) if failed else exit_codes.OK
 
 
 def _described(found: RangeDigest) -> dict[str, object]:

@@ -17,6 +17,7 @@ from logservice_wire.errors import (
     PermissionDenied,
     Unauthenticated,
     UnknownOutcome,
+    VerbRefused,
 )
 from logservice_wire.rpcs import Rpc
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
@@ -91,4 +92,6 @@ def _typed(failure: Any, address: str) -> LogServiceError:
         return Unauthenticated(message)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(message)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return VerbRefused(f"{address} has an older program, which does not know this call")
     return UnknownOutcome(message)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice.cli.ctl import completed_names
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.shell.listing_group import listing_group
 from logservice.cli.shell.output import output_option, show_fields, show_rows
+
+_service = click.argument("service", shell_complete=completed_names.services)
 
 
 @listing_group
@@ -43,7 +46,7 @@ def list_services(session: Session, form: str) -> None:
 
 
 @services.command()
-@click.argument("service")
+@_service
 @output_option
 @pass_session
 def drain(session: Session, service: str, form: str) -> None:
@@ -56,7 +59,7 @@ def drain(session: Session, service: str, form: str) -> None:
 
 
 @services.command()
-@click.argument("service")
+@_service
 @output_option
 @pass_session
 def undrain(session: Session, service: str, form: str) -> None:
@@ -74,7 +77,7 @@ def _set(session: Session, service: str, work_state: str, form: str) -> None:
 
 
 @services.command()
-@click.argument("service", default="")
+@click.argument("service", default="", shell_complete=completed_names.services)
 @output_option
 @pass_session
 def replayed(session: Session, service: str, form: str) -> None:
@@ -112,7 +115,7 @@ def _standing(held: hakeeper_pb2.ReplayedHold) -> str:
 
 
 @services.command()
-@click.argument("service")
+@_service
 @click.argument("kind")
 @click.argument("payload", default="")
 @click.option("--request-id", default="", help="The same one again sends no second command.")

@@ -14,6 +14,7 @@ from logservice_wire.v1 import admin_pb2, hakeeper_pb2
 from logservice import bounds
 from logservice.cli.ctl import shard_adoption, shard_branch, shard_replicas
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.completed_names import logs
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.duration import duration
@@ -269,7 +270,7 @@ def show(session: Session, shard_id: int, form: str) -> None:
 
 
 @shard.command()
-@click.argument("name")
+@click.argument("name", shell_complete=logs)
 @output_option
 @pass_session
 def resolve(session: Session, name: str, form: str) -> None:

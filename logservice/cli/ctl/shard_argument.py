@@ -25,13 +25,15 @@ def shard_argument(
 
     def resolved(
         context: click.Context, parameter: click.Parameter, text: str | None
-    ) -> int | None:
+    ) -> int | str | None:
         if text is None:
             return None
         if text.isdecimal():
             if int(text) < lowest:
                 raise click.BadParameter(f"logs are numbered from {lowest}", context, parameter)
             return int(text)
+        if context.resilient_parsing:
+            return text  # completion asks nobody about the words before
         session = context.find_object(Session)
         assert session is not None  # the group of all commands makes it
         found = session.run(

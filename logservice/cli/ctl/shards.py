@@ -7,10 +7,12 @@ from logservice_client import LogClient
 from logservice_wire.v1 import log_pb2
 
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.completed_names import holds
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.output import Row, output_option, show_fields, show_rows
 
 _shard = shard_argument("shard")
+_hold_name = click.argument("name", shell_complete=holds)
 
 
 @click.command()
@@ -168,7 +170,7 @@ def hold() -> None:
 
 @hold.command("set")
 @_shard
-@click.argument("name")
+@_hold_name
 @click.argument("lsn", type=click.IntRange(min=1))
 @click.option(
     "--ttl",
@@ -194,7 +196,7 @@ def set_hold(
 
 @hold.command("renew")
 @_shard
-@click.argument("name")
+@_hold_name
 @output_option
 @pass_session
 def renew_hold(session: Session, shard: int, name: str, form: str) -> None:
@@ -241,7 +243,7 @@ def list_holds(session: Session, shard: int, form: str) -> None:
 
 @hold.command("release")
 @_shard
-@click.argument("name")
+@_hold_name
 @_override
 @output_option
 @pass_session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from logservice.cli.ctl import completed_names
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.listing_group import listing_group
@@ -64,7 +65,7 @@ def create(session: Session, shard_id: int, identity: str, form: str) -> None:
 
 
 @tn.command()
-@click.argument("tn_shard", type=int)
+@click.argument("tn_shard", type=int, shell_complete=completed_names.tn_shards)
 @output_option
 @pass_session
 def delete(session: Session, tn_shard: int, form: str) -> None:

@@ -19,7 +19,7 @@ from logservice.cli.ctl.client_session import Session
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.without_hakeeper import remembered, state_of
 from logservice.cli.shell import exit_codes
-from logservice.cli.shell.output import Row, say, show_rows
+from logservice.cli.shell.output import Row, show_rows
 from logservice.safe_text import safe_text
 
 _ASKED_AT_ONCE: Final = 16
@@ -27,7 +27,7 @@ _ASKED_AT_ONCE: Final = 16
 
 def show_truncation(session: Session, form: str, shard: int | None, *, stuck: bool) -> int:
     """Print the rows, of one shard or of all; `stuck`: only of replicas that are stuck."""
-    stores, code = _stores(session, shard)
+    stores, code = _stores(session, shard, form)
     rows: list[Row] = []
     with concurrent.futures.ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         asked = {
@@ -38,18 +38,19 @@ def show_truncation(session: Session, form: str, shard: int | None, *, stuck: bo
             try:
                 rows += [_row(store, found) for found in answer.result()]
             except LogServiceError as error:
-                say(f"{safe_text(store)} does not answer: {safe_text(error.message)}", err=True)
+                text = f"{safe_text(store)} does not answer: {safe_text(error.message)}"
+                exit_codes.tell_error(form, error, text)
                 code = exit_codes.UNAVAILABLE
     rows.sort(key=lambda row: (row["shard"], row["store"]))
     show_rows(form, rows, "replicas that are stuck" if stuck else "truncation")
     return code
 
 
-def _stores(session: Session, shard: int | None) -> tuple[dict[str, str], int]:
+def _stores(session: Session, shard: int | None, form: str) -> tuple[dict[str, str], int]:
     """Where to ask, by the stores' names, and the exit code if all of them answer."""
     state = state_of(session)
     if isinstance(state, LogServiceError):
-        report = remembered(session, state)
+        report = remembered(session, state, form)
         found = {one.store: one.client_address for one in report.stores if one.client_address}
         return found, exit_codes.UNAVAILABLE
     members = {

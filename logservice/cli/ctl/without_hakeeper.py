@@ -40,7 +40,7 @@ def state_of(session: Session) -> hakeeper_pb2.ClusterState | LogServiceError:
         return error
 
 
-def remembered(session: Session, silence: LogServiceError) -> ClusterReport:
+def remembered(session: Session, silence: LogServiceError, form: str) -> ClusterReport:
     """What the stores know. It first says on stderr what that is worth. Raises NotReady."""
     from logservice.cli.ctl.outside_view import view_from_outside
 
@@ -57,10 +57,11 @@ def remembered(session: Session, silence: LogServiceError) -> ClusterReport:
         worth = "what the stores say, and HAKeeper's word of an unknown time"
     else:
         worth = f"what the stores say, and HAKeeper's word of {row.hakeeper_age_s:.0f} s ago"
-    say(
+    exit_codes.tell_error(
+        form,
+        silence,
         f"HAKeeper does not answer ({silence.reason.value}). Shown is {worth}."
         " `logctl doctor` says what is wrong.",
-        err=True,
     )
     return report
 

@@ -172,7 +172,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl shard pin 7 --for 1h --reason 'a measurement'",
     ),
     "logctl shard unpin": ("logctl shard unpin 7",),
-    "logctl store": ("logctl store store-2", "logctl store 10.0.0.1:7401 -o json"),
+    "logctl store": (
+        "logctl store store-2",
+        "logctl store 10.0.0.1:7401 -o json",
+        "logctl store store-2 log-level debug --for 10m",
+    ),
     "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
     "logctl services list": ("logctl services list -o json",),
     "logctl services replayed": (

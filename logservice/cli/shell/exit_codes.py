@@ -3,6 +3,9 @@
 When the reader of a pipe has enough (``logctl read 1 | head``), that is no failure: the command
 ends quietly with 0. Output that is still buffered is dropped. Otherwise the interpreter would
 complain about it at its end.
+
+`told_error` says an error. With ``-o json`` the hints for people are left out: what they say is in
+the object (`forcible`, the reason).
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from logservice_wire.errors import (
     TooLarge,
 )
 
+from logservice.cli.shell.completion import silence_if_asked
 from logservice.cli.shell.output import say
-from logservice.safe_text import safe_text
+from logservice.cli.shell.told_error import form_of, tell, tell_usage
 
 TABLE: Final = """\
    0  done
@@ -60,10 +64,26 @@ def exit_code(error: LogServiceError) -> int:
     return UNAVAILABLE if error.retryable else REFUSED
 
 
+def tell_error(form: str, error: LogServiceError, text: str = "") -> int:
+    """Say an operating error on stderr; its exit code. `text`: what is said in place of its own."""
+    code = exit_code(error)
+    # No such log: the wire's table calls it retryable, because another store may have it.
+    tell(form, error, retryable=error.retryable and code in (UNAVAILABLE, UNKNOWN), text=text)
+    return code
+
+
 def run(command: click.Command, program: str) -> NoReturn:
-    """Run a command line and exit; an operating error becomes one line on stderr."""
+    """Run a command line and exit; an operating error becomes one line on stderr, which is
+    a JSON object if the command line asks for that.
+    """
+    silence_if_asked(program)
     stdout = sys.stdout
-    code = _outcome(lambda: command.main(prog_name=program, standalone_mode=False), program)
+    words = sys.argv[1:]
+    code = _outcome(
+        lambda: command.main(words, prog_name=program, standalone_mode=False),
+        program,
+        form_of(words),
+    )
     try:
         stdout.flush()
     except BrokenPipeError:
@@ -71,14 +91,14 @@ def run(command: click.Command, program: str) -> NoReturn:
     raise SystemExit(code)
 
 
-def _outcome(call: Callable[[], object], program: str) -> int:
+def _outcome(call: Callable[[], object], program: str, form: str) -> int:
     stdout = sys.stdout
     try:
         result = call()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        tell_usage(form, error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -91,12 +111,14 @@ def _outcome(call: Callable[[], object], program: str) -> int:
         sys.stdout = stdout
         return OK
     except LogServiceError as error:
-        say(f"error: {safe_text(str(error))}", err=True)
+        code = tell_error(form, error)
+        if form == "json":
+            return code
         if error.metadata.get("forcible") == "true":
             say("with --force it is done all the same", err=True)
         if program == "logctl" and isinstance(error, NotReady):
             say("`logctl doctor` says what is wrong", err=True)
-        return exit_code(error)
+        return code
     return result if isinstance(result, int) else OK
 
 

@@ -33,7 +33,7 @@ def output_option(command: CommandT) -> CommandT:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="Form of the result.",
+        help="Form of result and error.",
     )
     return option(command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
@@ -14,6 +15,7 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge.call import Context, effect, handler, timeout_s
+from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import (
     DirectoryStatus,
@@ -34,11 +36,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         status: Callable[[], StoreStatus],
         report: Callable[[bool], Awaitable[ClusterReport]],
         workers: Sequence[TruncationWorker] = (),
+        log_level: LogLevel | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
-        `workers`: the truncation worker of each data directory.
+        `workers`: the truncation worker of each data directory. `log_level`: of this process.
         """
         self._workers = workers
+        self._log_level = log_level or LogLevel("info")
         self._store = store
         self._host = store.host
         self._status = status
@@ -72,6 +76,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             truncation_counts=status.truncation,
             directories=[_directory(status, directory) for directory in status.directories],
             memory=_memory(status.memory),
+            log_level=_told(self._log_level),
         )
 
     @handler
@@ -109,6 +114,26 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         limit_s = timeout_s(context, self._store.limits)
         await effect(self._host.router.transfer_leadership(shard, target, limit_s))
         return admin_pb2.TransferLeaderResponse(leader_store=store)
+
+    @handler
+    async def SetLogLevel(
+        self, request: admin_pb2.SetLogLevelRequest, context: Context
+    ) -> admin_pb2.SetLogLevelResponse:
+        """Write more, or less, to the log of this process."""
+
+        async def done() -> None:
+            self._log_level.set(request.level, request.for_ms / 1000)
+
+        await effect(done())
+        return admin_pb2.SetLogLevelResponse(log_level=_told(self._log_level))
+
+
+def _told(log_level: LogLevel) -> admin_pb2.LogLevel:
+    return admin_pb2.LogLevel(
+        level=log_level.level,
+        configured=log_level.configured,
+        ends_in_ms=math.ceil(log_level.ends_in_s * 1000),
+    )
 
 
 def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:

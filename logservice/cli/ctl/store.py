@@ -1,0 +1,144 @@
+"""`logctl store`: what one store says about itself, and how much it logs."""
+
+from __future__ import annotations
+
+import click
+from logservice_client.endpoints import check_address
+from logservice_wire.errors import InvalidArgument
+from logservice_wire.rpcs import GET_STORE_STATUS
+from logservice_wire.v1 import admin_pb2
+
+from logservice.bounds import STORES_NAMED_MAX
+from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.direct_call import call_store
+from logservice.cli.ctl.log_level import LEVELS, level_fields, level_text, set_log_level
+from logservice.cli.ctl.store_argument import store_argument
+from logservice.cli.shell.duration import duration
+from logservice.cli.shell.output import output_option, say, show_fields, show_rows
+
+
+@click.command()
+@store_argument("store_id")
+@click.argument("what", metavar="[log-level", type=click.Choice(["log-level"]), required=False)
+@click.argument("level", metavar="[LEVEL]]", type=click.Choice(LEVELS), required=False)
+@click.option(
+    "--for",
+    "for_s",
+    type=duration,
+    help="Back to the configured level after this time; else when the store restarts.",
+)
+@output_option
+@pass_session
+def store(
+    session: Session,
+    store_id: str,
+    what: str | None,
+    level: str | None,
+    for_s: float | None,
+    form: str,
+) -> None:
+    """Show what one store says, or change how much it logs.
+
+    STORE is its name, or its client address, host:port, which works also when HAKeeper cannot say
+    where it is. Its data directories, its replicas and the parts of its memory budget are shown,
+    too: how much is in use, and how often somebody had to pay because a part was full.
+
+    With log-level only the level of its log is shown. With a LEVEL, which is debug, info, warning
+    or error, it writes from that level up: until it restarts, or until the time of --for is over.
+    """
+    if for_s is not None and level is None:
+        raise click.UsageError("--for goes with a LEVEL")
+    if ":" in store_id:
+        check_address(store_id)
+    address = store_id if ":" in store_id else _address(session, store_id)
+    if level is not None:
+        show_fields(form, set_log_level(session, address, level, for_s or 0.0))
+        return
+    found = call_store(
+        address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
+    )
+    if what is not None:
+        show_fields(form, level_fields(found.log_level))
+        return
+    _show(form, found)
+
+
+def _show(form: str, found: admin_pb2.StoreStatus) -> None:
+    if form == "json":
+        from google.protobuf.json_format import MessageToJson
+
+        say(MessageToJson(found, preserving_proto_field_name=True, indent=None))
+        return
+    show_fields(
+        form,
+        {
+            "store": found.store_id,
+            "cluster": found.cluster_id,
+            "version": found.version,
+            "uptime_s": found.uptime_ms // 1000,
+            "segment_bytes": found.segment_bytes,
+            "segment_files": found.segment_files,
+            "durable_writes": found.durable_writes,
+            "durable_write_p50_us": found.durable_write_p50_us,
+            "durable_write_p99_us": found.durable_write_p99_us,
+            "truncation": dict(found.truncation_counts),
+            "log_level": level_text(found.log_level),
+        },
+    )
+    rows = [
+        {
+            "directory": one.path,
+            "incarnation": one.incarnation,
+            "replicas": one.replicas,
+            "used_bytes": one.used_bytes,
+            "free_bytes": one.free_bytes,
+            "full": one.full,
+            "failed": one.failed,
+        }
+        for one in found.directories
+    ]
+    show_rows(form, rows, "data directories")
+    rows = [
+        {
+            "memory": one.part,
+            "used_bytes": one.used_bytes,
+            "limit_bytes": one.limit_bytes,
+            "refused": one.refused,
+            "key": f"limits.{one.key}" if one.key else "",
+        }
+        for one in found.memory
+    ]
+    show_rows(form, rows, "memory")
+    paths = {one.incarnation: one.path for one in found.directories}
+    rows = [
+        {
+            "shard": item.shard_id,
+            "replica": item.replica_id,
+            "role": item.role,
+            "term": item.term,
+            "applied_index": item.applied_index,
+            "last_index": item.last_index,
+            "first_lsn": item.first_lsn,
+            "applied_lsn": item.applied_lsn,
+            "truncated_lsn": item.truncated_lsn,
+            "exports": item.exported_snapshots,
+            "directory": paths.get(item.incarnation, ""),
+            "halted": item.halted,
+        }
+        for item in found.replicas
+    ]
+    show_rows(form, rows, "replicas")
+
+
+def _address(session: Session, store_id: str) -> str:
+    """Where the store of that name serves clients. Raises InvalidArgument{store_id}."""
+    state = session.run(
+        lambda client: client.hakeeper.cluster_state(stale=True, timeout=session.timeout_s)
+    )
+    found = {one.store_id: one.client_address for one in state.stores}
+    if store_id not in found:
+        there = sorted(found)[:STORES_NAMED_MAX]
+        more = f" and {len(found) - len(there)} more" if len(found) > len(there) else ""
+        text = f"no store is called {store_id}; there are {', '.join(there)}{more}"
+        raise InvalidArgument(text, field="store_id")
+    return found[store_id]
