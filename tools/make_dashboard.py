@@ -21,6 +21,10 @@ _GROUP_BYTES: Final = (
     "histogram_quantile({share}, sum by (instance, le)"
     " (rate(logservice_commit_group_bytes_bucket[5m])))"
 )
+_P50: Final = (
+    "histogram_quantile(0.5, sum by ({by}, le) (rate(logservice_{name}_seconds_bucket[5m])))"
+)
+_P99: Final = _P50.replace("0.5", "0.99")
 
 
 class Panel(NamedTuple):
@@ -115,6 +119,47 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                     "rate(logservice_peer_strangers_turned_away_total[1m])",
                     "{{instance}} turned away per second",
                 ),
+            ),
+        ),
+    ),
+    (
+        "Latency",
+        (
+            _graph(
+                "Append",
+                "s",
+                (_P50.format(name="append", by="instance"), "{{instance}} p50"),
+                (_P99.format(name="append", by="instance"), "{{instance}} p99"),
+            ),
+            _graph(
+                "Append, mean by stage",
+                "s",
+                (
+                    "sum by (stage) (rate(logservice_append_stage_seconds_sum[5m]))"
+                    " / sum by (stage) (rate(logservice_append_stage_seconds_count[5m]))",
+                    "{{stage}}",
+                ),
+            ),
+            _graph(
+                "Append, p99 by stage",
+                "s",
+                (_P99.format(name="append_stage", by="stage"), "{{stage}}"),
+            ),
+            _graph(
+                "Read",
+                "s",
+                (_P50.format(name="read", by="class"), "{{class}} p50"),
+                (_P99.format(name="read", by="class"), "{{class}} p99"),
+            ),
+            _graph(
+                "Slowest methods, p99",
+                "s",
+                (f"topk(10, {_P99.format(name='rpc', by='method')})", "{{method}}"),
+            ),
+            _graph(
+                "Calls",
+                "reqps",
+                ("sum by (outcome) (rate(logservice_rpcs_total[5m]))", "{{outcome}}"),
             ),
         ),
     ),

@@ -28,7 +28,6 @@ file of its own (`mark_file`), and encrypted entries.
 from __future__ import annotations
 
 import errno
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from dataclasses import dataclass, field
 from logservice import versions
 from logservice.bounds import LOGDB_GROUP_SAMPLES
 from logservice.clock import Clock
+from logservice.histogram import LATENCY_BUCKETS_US, Tally
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
 from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, NO_GROUP, RecordRun
@@ -50,7 +50,7 @@ from logservice.logdb.io.mark_file import MarkFile
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.recovery.segment_ends import ends_run
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
-from logservice.logdb.space.stats import DURABLE_WRITE_BUCKETS_US, GROUP_BUCKETS_BYTES, Histogram
+from logservice.logdb.space.stats import GROUP_BUCKETS_BYTES
 
 _WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 """The process, or the machine, may open no more files."""
@@ -108,18 +108,12 @@ class Samples:
     def __init__(self, bounds: tuple[int, ...]) -> None:
         """No samples. `bounds` are the upper bounds of the buckets, ascending."""
         self._samples: deque[int] = deque(maxlen=LOGDB_GROUP_SAMPLES)
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0
+        self._all = Tally(bounds)
+        self.histogram = self._all.histogram
 
     def add(self, figure: int) -> None:
         self._samples.append(figure)
-        self._counts[bisect_left(self._bounds, figure)] += 1
-        self._total += figure
-
-    def histogram(self) -> Histogram:
-        """All samples so far."""
-        return Histogram(self._bounds, tuple(self._counts), self._total)
+        self._all.add(figure)
 
     def percentile(self, share: float) -> int:
         """The figure not exceeded by `share` of the samples; 0 without samples."""
@@ -141,7 +135,7 @@ class Counters:
     index_bytes_written: int = 0
     segments_retired: int = 0
     segments_recycled: int = 0
-    durable_write_us: Samples = field(default_factory=lambda: Samples(DURABLE_WRITE_BUCKETS_US))
+    durable_write_us: Samples = field(default_factory=lambda: Samples(LATENCY_BUCKETS_US))
     group_bytes: Samples = field(default_factory=lambda: Samples(GROUP_BUCKETS_BYTES))
 
 

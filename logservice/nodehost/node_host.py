@@ -57,6 +57,7 @@ from logservice.nodehost.listeners import (
 )
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.entry_query import EntrySlice, query_entries
 from logservice.nodehost.replica.hold_expiry import HoldExpiry
@@ -132,6 +133,7 @@ class NodeHost:
         )
         self.unwritten = MemoryPart(options.unwritten_bytes_max)
         self.proposals = MemoryPart(options.store_proposal_bytes_max)
+        self.stages = AppendStages(clock)
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._quiescence = Quiescence(options, self.requests)
         self.hold_expiry = HoldExpiry(clock)

@@ -26,6 +26,7 @@ from logservice.server.audit.log import AuditLog, audit_log_of
 from logservice.server.edge import acceptor, wake_ups
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
+from logservice.server.edge.call_book import CallBook
 from logservice.server.edge.call_lines import CallLines
 from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
@@ -65,6 +66,7 @@ class ClientPort:
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
+        self.calls = CallBook()
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         self._log_level = LogLevel(config.logging.level)
@@ -120,6 +122,7 @@ class ClientPort:
             self._connections,
             budget,
             self.lines,
+            self.calls,
         )
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)

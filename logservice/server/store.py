@@ -126,7 +126,13 @@ class Store:
         transport = self._transport
         memory = self._memory = MemoryFigures(self._config, parts, transport, port)
         monitor.attach(
-            parts, transport.stats, self._tls, self.alarms, port.lines.figures, memory.figures
+            parts,
+            transport.stats,
+            self._tls,
+            self.alarms,
+            port.lines.figures,
+            memory.figures,
+            port.calls,
         )
         self.client_address = port.bind()
         await parts.start()

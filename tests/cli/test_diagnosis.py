@@ -34,7 +34,7 @@ from logservice.server.monitor.cluster.rows import (
     StoreEvent,
     StoreRow,
 )
-from logservice.server.monitor.own.status import Reason
+from logservice.server.monitor.own.status import Buckets, Reason
 
 changed = msgspec.structs.replace
 
@@ -448,15 +448,18 @@ def test_names_and_sizes_are_shown_whole(width: int) -> None:
             disk_free_bytes=999 << 30,
             durable_write_p50_us=123_456,
             durable_write_p99_us=987_654,
+            append_seconds=Buckets(bounds=(1.0, 5.0), counts=(0, 9, 9), total=0.0),
+            read_seconds=Buckets(bounds=(1.0, 5.0), counts=(0, 9, 9), total=0.0),
         )
         for number in (1, 2, 3)
     )
     here = tuple(ReplicaRow(replica=n, store=f"store-{n}", role="voter") for n in (1, 2, 3))
     rows = tuple(shard(number, leader_store="store-1", replicas=here) for number in (0, 1000))
     text = drawn(report(stores=stores, shards=rows), None, "state", width)
-    for name in ("store-1 ", "store-2 ", "store-3 ", "999 GiB", "987.7 ms", "1000 "):
+    for name in ("store-1 ", "store-2 ", "store-3 ", "999 GiB", "123/988 ms", "1000 "):
         assert name in text
     assert "sto…" not in text
+    assert ("written/s" in text) is (width >= 120)
 
 
 def test_a_log_that_its_limits_held_up_since_the_last_screen_says_so() -> None:
@@ -488,6 +491,26 @@ def test_rates_are_differences() -> None:
     assert Rates(after, other).records(after.shards[0]) == 0
     restarted = report(stores=(store("s1", bytes_written=5000),))
     assert Rates(after, restarted).written(after.stores[0]) == 0
+
+
+def took(*counts: int) -> Buckets:
+    return Buckets(bounds=(0.001, 0.002), counts=counts, total=1.0)
+
+
+def test_latencies_are_those_since_the_last_screen() -> None:
+    before = report(stores=(store("s1", append_seconds=took(100, 0, 7)),))
+    seen = store("s1", append_seconds=took(100, 10, 7), read_seconds=took(4, 0, 0))
+    after = report(cluster=changed(before.cluster, time_us=3_000_000), stores=(seen,))
+    assert Rates(after, before).append(seen) == "1.5/2.0 ms", "without the slow ones before"
+    assert Rates(after, before).read(seen) == "0.5/1.0 ms", "an empty one before"
+    assert Rates(after, None).append(seen) == "0.6/2.0 ms", "all since it started"
+    assert Rates(after, after).append(seen) == "-", "nothing was appended"
+    assert Rates(after, before).append(store("s1")) == "-", "it does not answer"
+    restarted = store("s1", append_seconds=took(2, 0, 0))
+    assert Rates(report(stores=(restarted,)), before).append(restarted) == "0.5/1.0 ms"
+    text = drawn(after, before, "state", 120)
+    assert "1.5/2.0 ms" in text
+    assert "0.5/1.0 ms" in text
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from logservice.hakeeper.state import (
     StoreState,
     TnShard,
 )
+from logservice.histogram import LATENCY_BUCKETS_US, Histogram, Tally
 from logservice.ids import (
     NO_REPLICA,
     Incarnation,
@@ -50,9 +51,11 @@ from logservice.membership import Member, Membership
 from logservice.nodehost.agent.directory import Directory
 from logservice.nodehost.agent.lookups import Lookups
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
+from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.raft.ready import Role
 from logservice.rsm.queries import HoldStatus, LogStatus
+from logservice.server.edge.call_book import CallBook
 from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperAnswer, StoreAnswer, build
 from logservice.server.monitor.own.event_ring import EventRing
 from logservice.server.monitor.own.readiness import Code
@@ -271,7 +274,11 @@ class _Parts:
             catch_up=SimpleNamespace(
                 figures=lambda: {"bytes_per_s": 9, "sent_bytes": 8, "delayed": 7, "waiting": 6}
             ),
-            reads=SimpleNamespace(figures=lambda: {"tail/bytes": 5, "catch_up/waiting": 2}),
+            reads=SimpleNamespace(
+                figures=lambda: {"tail/bytes": 5, "catch_up/waiting": 2},
+                took=lambda: {"tail": _counted(90, 4), "catch_up": _counted(3_000, 2)},
+            ),
+            stages=_stages(),
             clocks=SimpleNamespace(ahead_us=12_500, far=False),
             retention=SimpleNamespace(records=9000),
             hold_expiry=SimpleNamespace(oldest_age_s=lambda replica: 77.5),
@@ -320,6 +327,31 @@ class _Clock:
         return 1_700_000_000_000_000
 
 
+def _counted(us: int, times: int) -> Histogram:
+    tally = Tally(LATENCY_BUCKETS_US)
+    tally.add(us, times)
+    return tally.histogram()
+
+
+def _stages() -> AppendStages:
+    made = AppendStages(ManualClock())
+    made.queue.add(40, 3)
+    made.replicate.add(700, 3)
+    made.apply.add(150, 3)
+    made.whole.add(890, 3)
+    return made
+
+
+def _calls() -> CallBook:
+    made = CallBook()
+    truncate = made.row("Truncate", timed=True)
+    assert truncate.took is not None
+    truncate.took.add(2_500)
+    truncate.ended["OK"] += 1
+    made.row("AppendStream", timed=False).end("CANCELLED", 0.0)
+    return made
+
+
 def store_status(place: int, turned_away: str = "") -> StoreStatus:
     """The status that a store's reporter makes; this file sets directories and a few other
     fields. `turned_away`: why HAKeeper takes no heartbeat of the store.
@@ -350,6 +382,7 @@ def store_status(place: int, turned_away: str = "") -> StoreStatus:
         None,
         lambda: ("ballast is gone",),
         lambda: {"waiting": 3.0, "refused/calls": 2.0},
+        calls=_calls(),
     )
     made = reporter.status()
     healthy = directory(path=f"/{name}/a", incarnation=10 * place)

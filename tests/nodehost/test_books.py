@@ -16,10 +16,12 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
+from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import InvariantViolation
+from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.nodehost.replica.reads import ReadBook
 from logservice.outcome import Applied, Rejected
@@ -37,7 +39,7 @@ def pending(number: int = 1, deadline_s: float = 10.0) -> Pending:
 
 
 async def test_outcomes_reach_the_proposals_of_the_same_index_and_term() -> None:
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     first, second = pending(1), pending(2)
     book.register(5, 2, [first, second])
     assert (book.count, book.bytes) == (2, 200)
@@ -52,7 +54,7 @@ async def test_outcomes_reach_the_proposals_of_the_same_index_and_term() -> None
 
 
 async def test_never_by_index_alone() -> None:
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     item = pending()
     book.register(5, 2, [item])
     book.applied(entry(5, 3), [(ProposalId(9, 9), Applied(lsn=7))])
@@ -61,14 +63,14 @@ async def test_never_by_index_alone() -> None:
 
 
 async def test_outcomes_under_other_proposal_ids_stop_the_store() -> None:
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     book.register(5, 2, [pending(1)])
     with pytest.raises(InvariantViolation):
         book.applied(entry(5, 2), [(ProposalId(9, 9), Applied())])
 
 
 async def test_leading_again_at_the_same_index_settles_the_old_proposal() -> None:
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     old, new = pending(1), pending(2)
     book.register(5, 2, [old])
     book.register(5, 4, [new])
@@ -80,7 +82,7 @@ async def test_leading_again_at_the_same_index_settles_the_old_proposal() -> Non
 
 
 async def test_a_snapshot_over_the_index_leaves_the_outcome_unknown() -> None:
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     below, above = pending(1), pending(2)
     book.register(5, 2, [below])
     book.register(9, 2, [above])
@@ -91,7 +93,7 @@ async def test_a_snapshot_over_the_index_leaves_the_outcome_unknown() -> None:
 
 
 async def test_deadlines_and_stop() -> None:
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     early, late = pending(1, 1.0), pending(2, 9.0)
     book.register(5, 2, [early, late])
     book.expire(5.0)
@@ -123,7 +125,7 @@ async def test_a_proposal_that_failed_elsewhere_keeps_nothing_of_its_request() -
 
 async def test_an_entry_nobody_waits_for_holds_no_room() -> None:
     """After a lost leadership the log may take long to reach its index again."""
-    book = PendingBook()
+    book = PendingBook(AppendStages(ManualClock()))
     early, late = pending(1, 1.0), pending(2, 9.0)
     book.register(5, 2, [early])
     book.register(6, 2, [pending(3, 1.0), late])

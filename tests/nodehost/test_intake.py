@@ -22,6 +22,7 @@ from logservice.envelope import NO_PROPOSAL, encode_command
 from logservice.hakeeper.commands.replies import ShardLimits
 from logservice.ids import Incarnation, Index, Lsn, SessionId, ShardId, StoreId, Term
 from logservice.memory_part import MemoryPart
+from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.pace import LimitTable, Pace
@@ -114,7 +115,7 @@ class Bench:
         """`wall_us`: what the clock says for good, when entries are stamped."""
         self.rsm = LogRsm()
         self.core = Core(self.rsm)
-        self.book = PendingBook()
+        self.book = PendingBook(AppendStages(ManualClock()))
         self.clock = ManualClock()
         self.table = LimitTable()
         self.pace = Pace(self.table, self.clock, SHARD)

@@ -210,7 +210,7 @@ async def test_a_turn_that_comes_as_its_time_is_over_is_given_back(time: Time) -
 async def test_a_turn_cannot_be_given_back_that_nobody_had(time: Time) -> None:
     limit = ReadLimit(time.clock, 0, 1)
     with pytest.raises(InvariantViolation):
-        limit.end(ReadTurn(limit, 0), 0)
+        limit.end(ReadTurn(limit, 0, 0.0), 0)
 
 
 async def test_a_limit_that_is_taken_away_lets_who_waits_begin(time: Time) -> None:

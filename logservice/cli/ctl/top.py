@@ -62,7 +62,8 @@ class Source:
 def top(session: Session, interval: float, sort: str, count: int | None, form: str) -> None:
     """Show the cluster on the terminal, live.
 
-    Stores, shards, repairs, events. Ctrl-C ends it. With -o json, one report is printed: the
+    Stores, shards, repairs, events. Latencies are of the time since the screen before; append: of
+    the logs that the store leads. Ctrl-C ends it. With -o json, one report is printed: the
     documents of the admin port's /api/v1.
     """
     source = Source(session)

@@ -1,7 +1,8 @@
 """top_view: one screen of `logctl top`, made from a report and the report before it; pure.
 
 The screen shows what fits: first the stores, then the shards that need attention or are the
-busiest, then the newest events. Rates come from the difference of two reports of the same store.
+busiest, then the newest events. Rates come from the difference of two reports of the same store,
+and so do latencies; the first screen has those since each store started.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from logservice import bounds
+from logservice.histogram import quantile
 from logservice.safe_text import safe_text
 from logservice.server.monitor.cluster.rows import ClusterReport, ReplicaRow, ShardRow, StoreRow
+from logservice.server.monitor.own.status import Buckets
 
 SORTS = ("state", "rate", "lag", "shard")
 
@@ -29,11 +32,18 @@ _WIDE = 120
 out."""
 
 _DISPENSABLE = frozenset(
-    {"name", "first LSN", "truncated", "writer", "durable p50", "durable/s", "written/s"}
+    {"name", "first LSN", "truncated", "writer"}
+    | {"append p50/p99", "read p50/p99", "durable/s", "written/s"}
 )
 _STATE_NARROW = 24
-"""How many columns the reasons of a store get on a screen below `_WIDE`; the doctor shows all
-reasons."""
+"""How many columns the state of a shard gets on a screen below `_WIDE`."""
+
+_STATE_LEAST = 8
+"""How many columns the reasons of a store get at least; they get what the figures leave, and the
+doctor shows all reasons."""
+
+_BETWEEN = 2
+"""Columns of the terminal between two of a table."""
 
 _SHORTENED = frozenset({"state", "name", "replicas", "writer"})
 """What may lose its end on a narrow screen. Half a number or half of a store's name says nothing,
@@ -49,7 +59,7 @@ def screen(
     return Group(
         _head(report, rates),
         _alarms(report),
-        _stores(report, rates, wide=columns >= _WIDE),
+        _stores(report, rates, columns),
         _shards(report, rates, sort, room, wide=columns >= _WIDE),
         _events(report),
     )
@@ -88,10 +98,36 @@ class Rates:
         old = self._stores.get(store.store)
         return self._per_second(store.durable_writes, old.durable_writes if old else None)
 
+    def append(self, store: StoreRow) -> str:
+        """What appends to the logs that it leads took."""
+        old = self._stores.get(store.store)
+        return _latency(store.append_seconds, old.append_seconds if old else Buckets())
+
+    def read(self, store: StoreRow) -> str:
+        """What its reads took."""
+        old = self._stores.get(store.store)
+        return _latency(store.read_seconds, old.read_seconds if old else Buckets())
+
     def _per_second(self, now: int, old: int | None) -> float:
         if old is None or self._seconds <= 0 or now < old:
             return 0.0
         return (now - old) / self._seconds
+
+
+def _latency(now: Buckets, old: Buckets) -> str:
+    """p50 and p99 of what came after `old`; of everything when the store started anew since."""
+    counts: Sequence[int] = now.counts
+    if old.bounds == now.bounds:
+        since = [one - before for one, before in zip(now.counts, old.counts, strict=True)]
+        counts = since if min(since, default=0) >= 0 else counts
+    if not any(counts):
+        return "-"
+    return _ms(*(1e6 * quantile(now.bounds, counts, share) for share in (0.5, 0.99)))
+
+
+def _ms(p50_us: float, p99_us: float) -> str:
+    shown = (f"{us / 1000:.{0 if us >= 100_000 else 1}f}" for us in (p50_us, p99_us))
+    return f"{'/'.join(shown)} ms"
 
 
 def trouble(shard: ShardRow) -> tuple[int, str]:
@@ -159,26 +195,35 @@ def _table(*columns: str) -> Table:
 
 
 def _filled(
-    columns: Sequence[str], rows: Sequence[Mapping[str, RenderableType]], *, wide: bool
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, RenderableType]],
+    state_max: int | None = None,
 ) -> Table:
+    """`state_max`: how many columns of the terminal a state may take."""
     table = _table(*columns)
     for column in table.columns:
         name = str(column.header)
         if name not in _SHORTENED:
-            column.min_width = max(len(str(row[name])) for row in [*rows, {name: name}])
-        elif name == "state" and not wide:
-            column.max_width = _STATE_NARROW
+            column.min_width = _longest(name, rows)
+        elif name == "state":
+            column.max_width = state_max
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in columns))
     return table
 
 
-def _stores(report: ClusterReport, rates: Rates, *, wide: bool) -> Table:
+def _longest(name: str, rows: Sequence[Mapping[str, RenderableType]]) -> int:
+    return max(len(str(row[name])) for row in [*rows, {name: name}])
+
+
+def _stores(report: ClusterReport, rates: Rates, columns: int) -> Table:
+    wide = columns >= _WIDE
     rows = [_store_cells(store, rates) for store in report.stores]
     named = [
         name for name in _store_cells(StoreRow(store=""), rates) if wide or name not in _DISPENSABLE
     ]
-    return _filled(named, rows, wide=wide)
+    others = sum(_longest(name, rows) + _BETWEEN for name in named if name != "state")
+    return _filled(named, rows, max(columns - others, _STATE_LEAST))
 
 
 def _store_cells(store: StoreRow, rates: Rates) -> dict[str, RenderableType]:
@@ -189,8 +234,9 @@ def _store_cells(store: StoreRow, rates: Rates) -> dict[str, RenderableType]:
         "leads": f"{store.leaders}/{store.replicas}",
         "log": size(store.disk_used_bytes),
         "disk free": size(store.disk_free_bytes),
-        "durable p50": f"{store.durable_write_p50_us / 1000:.1f} ms",
-        "durable p99": f"{store.durable_write_p99_us / 1000:.1f} ms",
+        "append p50/p99": rates.append(store),
+        "read p50/p99": rates.read(store),
+        "durable p50/p99": _ms(store.durable_write_p50_us, store.durable_write_p99_us),
         "durable/s": f"{rates.durable_writes(store):.0f}",
         "written/s": size(rates.written(store)),
     }
@@ -217,7 +263,7 @@ def _shards(report: ClusterReport, rates: Rates, sort: str, room: int, *, wide: 
     shown = [
         name for name in _shard_cells(ShardRow(shard=0), rates) if wide or name not in _DISPENSABLE
     ]
-    table = _filled(shown, rows, wide=wide)
+    table = _filled(shown, rows, None if wide else _STATE_NARROW)
     if len(ordered) > room:
         table.caption = f"and {len(ordered) - room} more"
         table.caption_justify = "left"

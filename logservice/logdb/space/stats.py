@@ -8,43 +8,14 @@ which a scraper can add up over stores and cut into any interval.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
+from logservice.histogram import Histogram
 from logservice.logdb.space.disk_space import DiskState
 from logservice.logdb.space.oldest_pins import OldestPin
 
-DURABLE_WRITE_BUCKETS_US: Final = (
-    50,
-    100,
-    200,
-    500,
-    1_000,
-    2_000,
-    5_000,
-    10_000,
-    20_000,
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-)
-"""From a cache with a battery to a disk that hangs, closest where disks are."""
-
 GROUP_BUCKETS_BYTES: Final = tuple(1 << power for power in range(9, 25))
 """From one small append (512 bytes) to the largest group (16 MiB)."""
-
-
-class Histogram(NamedTuple):
-    """``counts[k]`` says how often a figure was at most `bounds[k]` and above the bound before it;
-    the last count says how often it was above all bounds. total: the sum of all figures.
-    """
-
-    bounds: tuple[int, ...]
-    counts: tuple[int, ...]
-    total: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,9 +183,12 @@ class Intake:
         if not self._part.take(self._shard, size):
             raise Busy("the proposals of all logs take the store's memory", retry_after_ms=50)
         self._held += size
+        pending = Pending(future, deadline_s, size)
+        if append is not None:
+            pending.received_s = self._book.stages.now()
         self._waits(
             Waiting(
-                Pending(future, deadline_s, size),
+                pending,
                 append,
                 command,
                 local_only,

@@ -40,6 +40,7 @@ from logservice_wire.errors import Busy
 
 from logservice import bounds
 from logservice.clock import Clock
+from logservice.histogram import LATENCY_BUCKETS_US, Histogram, Tally
 from logservice.invariants import invariant
 from logservice.settable_rate import SettableRate
 
@@ -53,10 +54,13 @@ class ReadClass(enum.StrEnum):
 
 @dataclass(slots=True, eq=False)
 class ReadTurn:
-    """A read that may be made now. `end` may be called more than once."""
+    """A read that may be made now, and when it was asked for. `end` may be called more than
+    once.
+    """
 
     limit: ReadLimit
     paid: int
+    asked_s: float
     ended: bool = False
 
     def end(self, size: int) -> None:
@@ -67,6 +71,7 @@ class ReadTurn:
 @dataclass(slots=True, eq=False)
 class _Waiting:
     size: int
+    asked_s: float
     begun: asyncio.Future[ReadTurn]
 
 
@@ -75,6 +80,7 @@ class ReadLimit:
 
     def __init__(self, clock: Clock, bytes_per_s: int, at_once_max: int = 0) -> None:
         """`bytes_per_s`: 0 for no limit. `at_once_max`: 0 for no bound."""
+        self._now = clock.monotonic
         self._rate = SettableRate(clock, bytes_per_s, bounds.READ_BURST_S)
         self._at_once_max = at_once_max
         self._queue: OrderedDict[str, deque[_Waiting]] = OrderedDict()
@@ -86,6 +92,8 @@ class ReadLimit:
         self.bytes = 0
         self.delayed = 0
         self.refused = 0
+        self.took = Tally(LATENCY_BUCKETS_US)
+        """Reads that returned something: from the question until the entries were in memory."""
 
     @property
     def bytes_per_s(self) -> int:
@@ -118,9 +126,10 @@ class ReadLimit:
 
     async def begin(self, whose: str, size: int, wait_s: float) -> ReadTurn:
         """A turn for a read of up to `size` bytes. Raises Busy after `wait_s`."""
+        asked_s = self._now()
         if not self._queue and self._may_begin():
-            return self._begin(size)
-        waiting = _Waiting(size, asyncio.get_running_loop().create_future())
+            return self._begin(size, asked_s)
+        waiting = _Waiting(size, asked_s, asyncio.get_running_loop().create_future())
         self._queue.setdefault(whose, deque()).append(waiting)
         self.delayed += 1
         self._look_later()
@@ -146,8 +155,10 @@ class ReadLimit:
         turn.ended = True
         self.under_way -= 1
         invariant(self.under_way >= 0, "INV-READS-4", left=self.under_way)
-        self.reads += size > 0
-        self.bytes += size
+        if size:
+            self.reads += 1
+            self.bytes += size
+            self.took.add(int((self._now() - turn.asked_s) * 1e6))
         self._rate.take(size - turn.paid)
         if self._queue:
             self._serve()
@@ -156,12 +167,12 @@ class ReadLimit:
         full = self._at_once_max and self.under_way >= self._at_once_max
         return not full and not self._rate.wait_s()
 
-    def _begin(self, size: int) -> ReadTurn:
+    def _begin(self, size: int, asked_s: float) -> ReadTurn:
         self.under_way += 1
         if self._at_once_max:
             invariant(self.under_way <= self._at_once_max, "INV-READS-1", begun=self.under_way)
         self._rate.take(size)
-        return ReadTurn(self, size)
+        return ReadTurn(self, size, asked_s)
 
     def _serve(self) -> None:
         while self._queue and self._may_begin():
@@ -172,7 +183,7 @@ class ReadLimit:
             else:
                 del self._queue[whose]
             if not waiting.begun.done():  # its caller has just left
-                waiting.begun.set_result(self._begin(waiting.size))
+                waiting.begun.set_result(self._begin(waiting.size, waiting.asked_s))
         self._look_later()
 
     def _look_later(self) -> None:
@@ -216,6 +227,10 @@ class ReadLimits:
         """The cluster's settings; 0: what the store is configured to."""
         self.of[ReadClass.TAIL].change(tail_bytes_per_s)
         self.of[ReadClass.CATCH_UP].change(catch_up_bytes_per_s)
+
+    def took(self) -> dict[str, Histogram]:
+        """Microseconds of the reads that returned something, by class."""
+        return {kind: limit.took.histogram() for kind, limit in self.of.items()}
 
     def figures(self) -> dict[str, int]:
         """Those of both, as ``tail/bytes``."""

@@ -73,6 +73,7 @@ from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.listeners import HostEvent, LogCompacted, SnapshotRecovered
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.replica.append_time import AppendTime
 from logservice.nodehost.replica.applying import Applying
 from logservice.nodehost.replica.catch_up import CatchUpBudget, CatchUpGate
@@ -161,6 +162,8 @@ class ReplicaHost(Protocol):
     """What all replicas hold that is not on a disk yet."""
     proposals: MemoryPart
     """What the requests of all replicas take until they have their outcomes."""
+    stages: AppendStages
+    """How long appends take."""
 
     def tell(self, event: HostEvent) -> None:
         """Something has happened; see `listeners`."""
@@ -249,7 +252,7 @@ class Replica:
             lambda: int(host.clock.monotonic() * 1_000_000),
         )
         self._unwritten = Unwritten(host.unwritten, directory.incarnation, self.store_id)
-        self.book = PendingBook()
+        self.book = PendingBook(host.stages)
         self.reads = ReadBook(identity.boot_id, options.pending_reads_max)
         self.admission = Admission(self.log_rsm) if self.log_rsm is not None else None
         self.pace = Pace(host.limits, host.clock, shard)
@@ -404,6 +407,8 @@ class Replica:
             except MessageRejected as rejected:
                 # The message may still have brought a newer term, which must be persisted.
                 self.hearing.rejected(heard.sender, rejected)
+            if self.book.count:
+                self.book.committed(self.raft.commit)
         except _BREAKS as error:
             self.fail(error)
             return
@@ -689,6 +694,8 @@ class Replica:
                 self._recovered(ready.snapshot)
             self.raft.persisted(ready)
             self._unpersisted_votes -= item.vote_changed
+        if self.book.count:
+            self.book.committed(self.raft.commit)
         if not self._unpersisted_votes and self._held:
             held, self._held = self._held, []
             for message in held:

@@ -55,6 +55,9 @@ from logservice.ids import ShardId
 from logservice.invariants import InvariantViolation
 from logservice.server.crash import crash
 
+CANCELLED: Final = "CANCELLED"
+INTERNAL: Final = "INTERNAL"
+
 T = TypeVar("T")
 P = ParamSpec("P")
 ServiceT = TypeVar("ServiceT")
@@ -70,6 +73,9 @@ bound its size; only the failing path pays for it.
 
 _took_effect: Final[ContextVar[bool]] = ContextVar("took_effect", default=False)
 """Whether the call of this task has taken effect."""
+
+_reason: Final[ContextVar[str]] = ContextVar("reason", default="")
+"""Why the call of this task failed; empty as long as it has not."""
 
 _EXPIRE_AFTER_S: Final = 0.002
 """How much later the request's own deadline is than the timer, which was set before it."""
@@ -98,7 +104,7 @@ def handler(
             return await method(service, request, context)
         except LogServiceError as failure:
             error = _honest(failure)
-            refused[f"{method.__name__}/{error.reason.value}"] += 1
+            failed(method.__name__, error.reason.value)
             await abort(context, error)
         except InvariantViolation as violated:
             crash(violated)
@@ -107,7 +113,7 @@ def handler(
         except InternalError as left:
             raise _gone(left) from left
         except Exception as bug:  # the boundary: what arrives here is a bug of ours
-            refused[f"{method.__name__}/INTERNAL"] += 1
+            failed(method.__name__, INTERNAL)
             logger.exception("%s failed", method.__qualname__)
             await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(bug).__name__}")
             raise
@@ -128,12 +134,23 @@ async def abort(context: Context, error: LogServiceError) -> NoReturn:
     raise error
 
 
-def _gone(failed: Exception) -> asyncio.CancelledError:
+def failed(method: str, reason: str) -> None:
+    """Count that the call of this task has failed."""
+    refused[f"{method}/{reason}"] += 1
+    _reason.set(reason)
+
+
+def failure_of(error: BaseException) -> str:
+    """Why the call of this task failed, which `error` has ended."""
+    return _reason.get() or (CANCELLED if isinstance(error, asyncio.CancelledError) else INTERNAL)
+
+
+def _gone(left: Exception) -> asyncio.CancelledError:
     """The core of gRPC took no message and no status: the call is over, because the caller left or
     the connection broke. A handler that leaves as cancelled says nothing more, and no error is
     counted.
     """
-    return asyncio.CancelledError(f"the caller went away: {type(failed).__name__}")
+    return asyncio.CancelledError(f"the caller went away: {type(left).__name__}")
 
 
 # --- its time ------------------------------------------------------------------------------------

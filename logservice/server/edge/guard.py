@@ -8,6 +8,8 @@ costs no interceptor.
 A unary call waits for its turn behind the other calls of its caller (`call_lines`), once the caller
 is known and before anything is decided or done. Health calls do not.
 
+Every call is noted when it is over, however it ended (`call_book`).
+
 A stream gets its handler's context wrapped (`guarded_stream`), so that the gate sees every message.
 
 An error knows the frames that it left, and they know the request. gRPC keeps the error of a call
@@ -39,7 +41,16 @@ from logservice.invariants import invariant
 from logservice.server.edge import answers
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
-from logservice.server.edge.call import Context, abort, noted, refused, time_left_s, took_effect
+from logservice.server.edge.call import (
+    Context,
+    abort,
+    failed,
+    failure_of,
+    noted,
+    time_left_s,
+    took_effect,
+)
+from logservice.server.edge.call_book import OK, CallBook
 from logservice.server.edge.call_lines import CallLines
 from logservice.server.edge.connections import Connections
 from logservice.server.edge.dispatch import Dispatch
@@ -86,10 +97,11 @@ class GuardedServer:
         connections: Connections | None = None,
         budget: AnswerBudget | None = None,
         lines: CallLines | None = None,
+        calls: CallBook | None = None,
     ) -> None:
         """Every service of `server` is to be registered here. `tracing` records spans.
         `connections` counts connections; with None nobody does. `budget` bounds the answers that
-        wait; in `lines` unary calls wait for their turn.
+        wait; in `lines` unary calls wait for their turn; `calls` notes how calls ended.
         """
         self._gate = gate
         self._auditor = auditor
@@ -97,6 +109,7 @@ class GuardedServer:
         self._connections = connections
         self._budget = AnswerBudget() if budget is None else budget
         self._lines = CallLines() if lines is None else lines
+        self._calls = CallBook() if calls is None else calls
         self._dispatch = Dispatch(connections)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
@@ -131,11 +144,11 @@ class GuardedServer:
         parse = measured(checked_parser(rpc.request.DESCRIPTOR, rpc.parse_request))
         encode = handler.response_serializer
         if handler.unary_unary:
-            unary = self._traced(name, self._unary(rpc, self._called(rpc, behavior, encode)))
-            return grpc.unary_unary_rpc_method_handler(unary, parse, None)
-        streaming = self._traced(
-            name, self._streaming(rpc, behavior, reads=handler.request_streaming)
-        )
+            unary = self._unary(rpc, self._called(rpc, behavior, encode))
+            noted_one = self._traced(name, self._noted(name, unary, timed=True))
+            return grpc.unary_unary_rpc_method_handler(noted_one, parse, None)
+        stream = self._streaming(rpc, behavior, reads=handler.request_streaming)
+        streaming = self._traced(name, self._noted(name, stream, timed=False))
         if handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
         assert handler.stream_stream, path
@@ -195,6 +208,23 @@ class GuardedServer:
                 noted(one.end, failure)
 
         return spanned
+
+    def _noted(self, name: str, guarded: Behavior, *, timed: bool) -> Behavior:
+        """`guarded`, and a note of how each call ended."""
+        row = self._calls.row(name, timed=timed)
+
+        async def noting(request: Any, context: Context) -> Any:
+            began_s, outcome = time.monotonic(), OK
+            try:
+                return await guarded(request, context)
+            except BaseException as error:
+                outcome = failure_of(error)
+                raise
+            finally:
+                del request  # an error leaves this frame, too (INV-GUARD-2)
+                row.end(outcome, began_s)
+
+        return noting
 
     def _unary(self, rpc: Rpc[Any, Any], called: Called) -> Behavior:
         """Wait for the turn of a call and give its place back when it is over."""
@@ -349,5 +379,5 @@ def _behavior(handler: Any) -> Behavior:
 
 
 async def _refuse(context: Context, name: str, error: LogServiceError) -> NoReturn:
-    refused[f"{name}/{error.reason.value}"] += 1
+    failed(name, error.reason.value)
     await abort(context, error)

@@ -20,7 +20,7 @@ from logservice import bounds
 from logservice.access import AccessList
 from logservice.ids import HAKEEPER_SHARD
 from logservice.server.edge.auditor import Auditor, stream_range
-from logservice.server.edge.call import Context, noted, refused
+from logservice.server.edge.call import Context, failed, noted
 from logservice.server.edge.gate import Caller, Gate, shard_of
 from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import pay_answer
@@ -126,7 +126,7 @@ class GuardedStream:
         except TimeoutError:
             # A status would wait behind messages that nobody reads. A handler that is cancelled
             # leaves without a status, and gRPC resets the stream and frees what it holds.
-            refused[f"{self._rpc.name}/STALLED"] += 1
+            failed(self._rpc.name, "STALLED")
             raise asyncio.CancelledError("nobody reads this stream") from None
 
     def _note_range(self, message: Any) -> None:

@@ -17,6 +17,7 @@ from logservice.config import Address, StoreConfig
 from logservice.events import Event, emit
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.transport.link.stats import TransportStats
+from logservice.server.edge.call_book import CallBook
 from logservice.server.monitor.cluster.report import ClusterReporter
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.event_ring import EventRing
@@ -66,9 +67,10 @@ class Monitor:
         alarms: Callable[[], Sequence[str]],
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
+        calls: CallBook | None = None,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
-        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory)
+        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory, calls)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 

@@ -13,15 +13,18 @@ from logservice.hakeeper.answers.views import (
     ShardView,
     StoreView,
 )
+from logservice.histogram import Histogram
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.space.disk_space import DiskState
 from logservice.logdb.space.oldest_pins import OldestPin
-from logservice.logdb.space.stats import Histogram, LogDbStats
+from logservice.logdb.space.stats import LogDbStats
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
+from logservice.nodehost.replica.append_stages import STAGES
 from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.server.monitor.own.reporter import buckets, figures
 from logservice.server.monitor.own.status import (
+    Buckets,
     DirectoryStatus,
     EventLine,
     FollowerStatus,
@@ -119,6 +122,17 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "compare_shards": 12,
         "compare_shards_done": 5,
         "rpc_errors": {"Append/FENCED": 2},
+        "append_seconds": Buckets(bounds=(0.001, 0.01), counts=(4, 2, 1), total=6.5),
+        "append_stage_seconds": {
+            stage: Buckets(bounds=(0.001, 0.01), counts=(7 - place, place, 0), total=place)
+            for place, stage in enumerate(STAGES, 1)
+        },
+        "read_seconds": {
+            "tail": Buckets(bounds=(0.001, 0.01), counts=(5, 0, 0), total=0.5),
+            "catch_up": Buckets(bounds=(0.001, 0.01), counts=(1, 2, 3), total=9.0),
+        },
+        "rpc_seconds": {"Truncate": Buckets(bounds=(0.001, 0.01), counts=(0, 3, 0), total=0.25)},
+        "rpcs": {"Append/OK": 9, "Append/FENCED": 2},
         "certificates": {"peer": 2e9},
         "replicas": (replica(),),
         "events": (EventLine(number=1, time_us=5, level="info", event="x", message="m"),),

@@ -78,6 +78,8 @@ def test_values() -> None:
     assert value("peer_messages_sent_total") == 7
     assert value("peer_round_trip_seconds") == 0.0015
     assert value("rpc_errors_total", method="Append", reason="FENCED") == 2
+    assert value("rpcs_total", method="Append", outcome="OK") == 9
+    assert value("rpcs_total", method="Append", outcome="FENCED") == 2
     assert value("messages_refused_total", reason="stranger") == 3
     assert value("read_bytes_total", **{"class": "tail"}) == 7
     assert value("reads_refused_total", **{"class": "catch_up"}) == 3
@@ -118,6 +120,16 @@ def test_histograms() -> None:
     assert value("commit_group_bytes_bucket", directory="0", le="512.0") == 1
     assert value("commit_group_bytes_bucket", directory="0", le="+Inf") == 4
     assert value("commit_group_bytes_sum", directory="0") == 60_000
+
+
+def test_latencies() -> None:
+    assert value("append_seconds_bucket", le="0.01") == 6
+    assert value("append_seconds_count") == 7
+    assert value("append_seconds_sum") == 6.5
+    assert value("append_stage_seconds_bucket", stage="replicate", le="0.001") == 5
+    assert value("append_stage_seconds_sum", stage="apply") == 3
+    assert value("read_seconds_count", **{"class": "catch_up"}) == 6
+    assert value("rpc_seconds_count", method="Truncate") == 3
 
 
 def test_a_directory_that_failed_has_no_histogram() -> None:

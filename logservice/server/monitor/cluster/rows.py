@@ -25,6 +25,7 @@ from logservice.hakeeper.commands.cluster_events import ClusterEvent
 from logservice.ids import ShardId, StoreId
 from logservice.same_names import copied
 from logservice.server.monitor.own.status import (
+    Buckets,
     FollowerStatus,
     Reason,
     ReplicaStatus,
@@ -62,7 +63,8 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     whether it is open, read-only or draining; members_left: what a draining one still has.
 
     heartbeat_age_ticks: how old its last heartbeat was at least when the report was made; -1 when
-    that is unknown.
+    that is unknown. append_seconds, read_seconds: what appends to the logs that it leads, and its
+    reads, took since it started.
     """
 
     store: str
@@ -103,6 +105,8 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     repair_off_ticks: int = 0
     directory_age_s: float = -1.0
     """How old the store's copy of the directory of logs is; -1 when it has none or is silent."""
+    append_seconds: Buckets = Buckets()
+    read_seconds: Buckets = Buckets()
 
 
 class ReplicaRow(Struct, frozen=True, kw_only=True):
@@ -435,6 +439,7 @@ def _store(
         entries_written=int(figures.get("entries_written", 0)),
         bytes_written=int(figures.get("bytes_written", 0)),
         segment_files=int(figures.get("segment_files", 0)),
+        read_seconds=_together(tuple(status.read_seconds.values())),
         took_us=answer.took_us,
         clock_offset_us=answer.clock_offset_us,
         labels=dict(view.labels) if view is not None else {},
@@ -444,6 +449,15 @@ def _store(
         members_left=view.members_left if view is not None else 0,
         repair_off_ticks=view.repair_off_ticks if view is not None else 0,
     )
+
+
+def _together(found: Sequence[Buckets]) -> Buckets:
+    """One histogram of several with the same bounds."""
+    if not found:
+        return Buckets()
+    counts = tuple(map(sum, zip(*(one.counts for one in found), strict=True)))
+    total = sum(one.total for one in found)
+    return Buckets(bounds=found[0].bounds, counts=counts, total=total)
 
 
 def _settings(view: SettingsView) -> dict[str, str]:

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
-from logservice.logdb.space.stats import Histogram
+from logservice.histogram import Tally
 
 BOUNDS_US: Final = (
     *(1_000, 2_000, 5_000, 10_000, 20_000, 50_000),
@@ -37,8 +37,8 @@ class LoopTurns:
 
     def __init__(self) -> None:
         """No turn yet."""
-        self._counts = [0] * (len(BOUNDS_US) + 1)
-        self._total_us = 0
+        self._all = Tally(BOUNDS_US)
+        self.histogram = self._all.histogram
         self.longest_us = 0
 
     def loop(
@@ -49,18 +49,13 @@ class LoopTurns:
 
     def took(self, us: int) -> None:
         """A turn ended that took so long."""
-        self._counts[bisect_left(BOUNDS_US, us)] += 1
-        self._total_us += us
+        self._all.add(us)
         self.longest_us = max(self.longest_us, us)
-
-    def histogram(self) -> Histogram:
-        """All turns so far."""
-        return Histogram(BOUNDS_US, tuple(self._counts), self._total_us)
 
     @property
     def stalls(self) -> int:
         """How many turns were longer than STALL_US."""
-        return sum(self._counts[bisect_left(BOUNDS_US, STALL_US) + 1 :])
+        return sum(self.histogram().counts[bisect_left(BOUNDS_US, STALL_US) + 1 :])
 
 
 class _TimedSelector(selectors.DefaultSelector):  # type: ignore[misc, unused-ignore]  # chosen at run time

@@ -19,17 +19,19 @@ import msgspec
 from logservice import bounds
 from logservice.clock import Clock, SystemClock
 from logservice.config import StoreConfig
+from logservice.histogram import Histogram
 from logservice.ids import HAKEEPER_SHARD, Index, ShardId
-from logservice.logdb.space.stats import Histogram
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.scrub import ScrubPass
+from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.nodehost.truncation.worker import TruncationAlarm
 from logservice.raft.ready import Role
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.same_names import copied
+from logservice.server.edge.call_book import CallBook
 from logservice.server.monitor.own import readiness
 from logservice.server.monitor.own.catching_up import CatchUpForecast
 from logservice.server.monitor.own.event_ring import EventRing
@@ -71,6 +73,7 @@ class StatusReporter:
         self._alarms: Callable[[], Sequence[str]] = tuple
         self._call_lines: Callable[[], Mapping[str, float]] = dict
         self._memory: Callable[[], Mapping[str, int]] = dict
+        self._calls = CallBook()
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
         self._made: dict[
@@ -90,11 +93,13 @@ class StatusReporter:
         alarms: Callable[[], Sequence[str]],
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
+        calls: CallBook | None = None,
     ) -> None:
         """Use the store's parts from now on: log storage is open."""
         self._alarms = alarms
         self._call_lines = call_lines
         self._memory = memory
+        self._calls = calls or self._calls
         self._parts = parts
         self._transport_stats = transport_stats
         self._tls = tls
@@ -154,7 +159,7 @@ class StatusReporter:
         if answered_s is None and not own:
             own = readiness.without_hakeeper(first.refused, first.waiting, empty=not replicas)
         return msgspec.structs.replace(
-            common,
+            self._with_latencies(common, parts.host),
             reasons=readiness.reasons(
                 self.phase, replicas, directories, parts.comparer.undecided, own
             ),
@@ -183,6 +188,16 @@ class StatusReporter:
             directory_age_s=parts.directory.age_s() if parts.directory.index else -1.0,
             clock_ahead_us=parts.host.clocks.ahead_us,
             clock_far=parts.host.clocks.far,
+        )
+
+    def _with_latencies(self, common: StoreStatus, host: NodeHost) -> StoreStatus:
+        return msgspec.structs.replace(
+            common,
+            append_seconds=buckets(host.stages.whole.histogram(), 1e6),
+            append_stage_seconds=seconds(host.stages.stages()),
+            read_seconds=seconds(host.reads.took()),
+            rpc_seconds=seconds(self._calls.took()),
+            rpcs=self._calls.ended(),
         )
 
     def _replicas(self, parts: StoreParts) -> tuple[ReplicaStatus, ...]:
@@ -329,6 +344,11 @@ def buckets(found: Histogram, per: float) -> Buckets:
     """A histogram with its bounds divided by `per`."""
     edges = tuple(bound / per for bound in found.bounds)
     return Buckets(bounds=edges, counts=found.counts, total=found.total / per)
+
+
+def seconds(found: Mapping[str, Histogram]) -> dict[str, Buckets]:
+    """Histograms of microseconds, by the same keys."""
+    return {key: buckets(one, 1e6) for key, one in found.items()}
 
 
 def figures(stats: object) -> dict[str, float]:

@@ -150,7 +150,9 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     longer than a tick. appends_delayed: by the limits of their logs. records_retired: gone by
     the retention of logs, by this store's word. catch_up: see
     `nodehost.replica.catch_up`, by field of `CatchUpBudget`. reads: see `ReadLimits.figures`.
-    call_lines: see `CallLines.figures`. memory: see `server.memory_figures`.
+    call_lines: see `CallLines.figures`. append_seconds, append_stage_seconds: see `AppendStages`;
+    read_seconds: by class, see `ReadLimit.took`; rpc_seconds, rpcs: see `CallBook`. memory: see
+    `server.memory_figures`.
     configured: what this store's configuration says about the cluster, which counts at the first
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
     clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
@@ -197,6 +199,11 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     clock_ahead_us: int = 0
     clock_far: bool = False
     memory: dict[str, int] = {}
+    append_seconds: Buckets = Buckets()
+    append_stage_seconds: dict[str, Buckets] = {}
+    read_seconds: dict[str, Buckets] = {}
+    rpc_seconds: dict[str, Buckets] = {}
+    rpcs: dict[str, int] = {}
 
 
 _encoder = msgpack.Encoder()

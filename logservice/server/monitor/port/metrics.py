@@ -259,7 +259,12 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield from _heard_of_hakeeper(status)
     yield _gauge("alarms", "What a person must look at although it is ready.", len(status.alarms))
     yield _certificates(status.certificates)
-    yield _loop_turns(status.loop_turn_seconds)
+    yield _one_histogram(
+        "loop_turn_seconds",
+        "How long the event loop was busy at a stretch.",
+        status.loop_turn_seconds,
+    )
+    yield from _latencies(status)
     yield from _directories(status.directories)
     for name, number in sorted(status.transport.items()):
         yield _peer(name, number)
@@ -302,13 +307,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield _gauge(
         "compare_pass_shards_done", "Of them, compared or passed over.", status.compare_shards_done
     )
-    errors = CounterMetricFamily(
-        "logservice_rpc_errors", "Failed calls by method and reason.", labels=["method", "reason"]
-    )
-    for key, count in sorted(status.rpc_errors.items()):
-        method, _, reason = key.partition("/")
-        errors.add_metric([method, reason], count)
-    yield errors
+    yield from _ends(status)
 
 
 def _of_policies(status: StoreStatus) -> Iterator[Metric]:
@@ -394,12 +393,44 @@ def _certificates(found: Mapping[str, float]) -> Metric:
     return expiry
 
 
-def _loop_turns(found: Buckets) -> Metric:
-    turns = HistogramMetricFamily(
-        "logservice_loop_turn_seconds", "How long the event loop was busy at a stretch."
+def _one_histogram(name: str, text: str, found: Buckets) -> Metric:
+    family = HistogramMetricFamily(f"logservice_{name}", text)
+    family.add_metric([], *_cumulative(found))
+    return family
+
+
+def _latencies(status: StoreStatus) -> Iterator[Metric]:
+    yield _one_histogram(
+        "append_seconds",
+        "From when an append was received until its caller was told, on the leader's store.",
+        status.append_seconds,
     )
-    turns.add_metric([], *_cumulative(found))
-    return turns
+    yield _histogram(
+        "append_stage_seconds",
+        "The stages of that, which add up to it.",
+        "stage",
+        status.append_stage_seconds,
+    )
+    yield _histogram(
+        "read_seconds",
+        "From when a read was asked for until its entries were in memory.",
+        "class",
+        status.read_seconds,
+    )
+    yield _histogram("rpc_seconds", "What unary calls took.", "method", status.rpc_seconds)
+
+
+def _ends(status: StoreStatus) -> Iterator[Metric]:
+    """How calls ended."""
+    for name, text, label, counts in (
+        ("rpcs", "Calls that are over.", "outcome", status.rpcs),
+        ("rpc_errors", "Failed calls by method and reason.", "reason", status.rpc_errors),
+    ):
+        family = CounterMetricFamily(f"logservice_{name}", text, labels=["method", label])
+        for key, count in sorted(counts.items()):
+            method, _, ended = key.partition("/")
+            family.add_metric([method, ended], count)
+        yield family
 
 
 def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
@@ -524,12 +555,12 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
     yield pinned
     yield keys
     yield from families.values()
-    yield _histogram(
+    yield _by_directory(
         "durable_write_seconds",
         "What a commit group took to be written and on the disk.",
         [directory.durable_write_seconds for directory in directories],
     )
-    yield _histogram(
+    yield _by_directory(
         "commit_group_bytes",
         "Size of commit groups.",
         [directory.group_bytes for directory in directories],
@@ -546,12 +577,16 @@ def _figures(directory: DirectoryStatus) -> Iterator[tuple[_Figure, float]]:
             yield figure, directory.scrub[field]
 
 
-def _histogram(name: str, text: str, directories: Sequence[Buckets]) -> Metric:
-    family = HistogramMetricFamily(f"logservice_{name}", text, labels=["directory"])
-    for place, found in enumerate(directories):
-        if not found.counts:
-            continue  # it has failed, and has no figures
-        family.add_metric([str(place)], *_cumulative(found))
+def _by_directory(name: str, text: str, directories: Sequence[Buckets]) -> Metric:
+    numbered = ((str(place), found) for place, found in enumerate(directories))
+    # A directory that has failed has no figures.
+    return _histogram(name, text, "directory", {key: one for key, one in numbered if one.counts})
+
+
+def _histogram(name: str, text: str, label: str, found: Mapping[str, Buckets]) -> Metric:
+    family = HistogramMetricFamily(f"logservice_{name}", text, labels=[label])
+    for key, one in found.items():
+        family.add_metric([key], *_cumulative(one))
     return family
 
 

@@ -113,11 +113,37 @@ function rate(key, value) {
   return found;
 }
 
+// p50 and p99 of what a histogram has counted since the refresh before; of all when there was none.
+function latency(key, found) {
+  const old = before && before.values.get(key);
+  data.values.set(key, found.counts);
+  let counts = old && old.length === found.counts.length ? found.counts.map((count, place) => count - old[place]) : found.counts;
+  if (counts.some((count) => count < 0)) counts = found.counts;  // the store started anew
+  const all = counts.reduce((sum, count) => sum + count, 0);
+  return all ? [0.5, 0.99].map((share) => micros(Math.round(1e6 * quantile(found.bounds, counts, share * all)))).join(" / ") : "–";
+}
+
+// As `logservice.histogram`: figures are spread over their bucket evenly.
+function quantile(bounds, counts, wanted) {
+  let below = 0;
+  for (const [place, count] of counts.entries()) {
+    if (count && below + count >= wanted) {
+      if (place === bounds.length) return bounds[place - 1];
+      const low = place ? bounds[place - 1] : 0;
+      return low + ((bounds[place] - low) * (wanted - below)) / count;
+    }
+    below += count;
+  }
+  return 0;
+}
+
 function takeRates() {
   rates = new Map();
   for (const store of data.stores) {
     rates.set(`bytes ${store.store}`, rate(`bytes ${store.store}`, store.bytes_written));
     rates.set(`durable writes ${store.store}`, rate(`durable writes ${store.store}`, store.durable_writes));
+    rates.set(`append ${store.store}`, latency(`append ${store.store}`, store.append_seconds));
+    rates.set(`read ${store.store}`, latency(`read ${store.store}`, store.read_seconds));
   }
 }
 
@@ -190,6 +216,8 @@ function storeCard(store) {
     ["log", bytes(store.disk_used_bytes)],
     ["disk free", bytes(store.disk_free_bytes)],
     ["leads", `${store.leaders} of ${store.replicas}`],
+    ["append p50 / p99", rates.get(`append ${store.store}`) || "–"],
+    ["read p50 / p99", rates.get(`read ${store.store}`) || "–"],
     ["durable write p50", micros(store.durable_write_p50_us)],
     ["durable write p99", micros(store.durable_write_p99_us)],
     ["durable writes/s", durableWrites === null || durableWrites === undefined ? "–" : number(durableWrites)],
