@@ -49,6 +49,30 @@ class AccessCalls:
         )
         return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
 
+    async def change_denial(
+        self,
+        identity: str,
+        scope: str,
+        *,
+        deny: Sequence[str] = (),
+        undeny: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> int:
+        """Deny roles over `scope` to `identity`, which may be ``.../client/<prefix>*``, whatever is
+        granted; or no more. "all" are all roles. Returns the access list's new version.
+
+        In force as a grant is. Raises InvalidArgument, PermissionDenied, NotReady{cluster_version}
+        before cluster version 2.
+        """
+        request = message(
+            hakeeper_pb2.ChangeAccessRequest,
+            identity=identity,
+            scope=scope,
+            deny=deny,
+            undeny=undeny,
+        )
+        return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
+
     async def wait_access(
         self, version: int, *, timeout: float | None = None
     ) -> hakeeper_pb2.AccessList:

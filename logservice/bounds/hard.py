@@ -464,6 +464,9 @@ HAKEEPER_STORE_TIMEOUT_TICKS_MAX: Final = 86_400 * 10
 ACCESS_GRANTS_MAX: Final = 4096
 """Grants of the access list: the whole list goes out with a heartbeat's answer."""
 
+ACCESS_DENIALS_MAX: Final = 1024
+"""Denials of the access list; they go out with the grants."""
+
 ACCESS_TEXT_BYTES_MAX: Final = 512
 """An identity or a scope: three names and what is around them."""
 
@@ -592,6 +595,7 @@ _HARD: Final = {
         RETENTION_RECORDS_MIN,
         CATCH_UP_BYTES_PER_S_MIN,
         CATCH_UP_BYTES_PER_S_MAX,
+        ACCESS_DENIALS_MAX,
         HAKEEPER_LIMITED_SHARDS_MAX,
         HAKEEPER_CHANGES_MAX,
         HAKEEPER_BALANCE_SHARDS,

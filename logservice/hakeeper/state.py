@@ -441,6 +441,8 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """What each store may read for clients whose entries are in memory; the next: on the disk; 0:
     what it is configured to."""
     catch_up_read_bytes_per_s: int = 0
+    denied: dict[str, dict[str, tuple[str, ...]]] = {}
+    """Identity, or how identities begin -> scope -> roles that are denied; see `access`."""
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""
@@ -484,6 +486,7 @@ def save(state: State) -> bytes:
     state.id_requests = dict(sorted(state.id_requests.items()))
     state.flags = dict(sorted(state.flags.items()))
     state.access = dict(sorted(state.access.items()))
+    state.denied = dict(sorted(state.denied.items()))
     state.admitted = dict(sorted(state.admitted.items()))
     state.applicants = dict(sorted(state.applicants.items()))
     state.wishes = dict(sorted(state.wishes.items()))

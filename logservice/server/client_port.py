@@ -134,6 +134,7 @@ class ClientPort:
                 parts.access,
                 context.caller,
                 parts.settings.hakeeper_tick_s,
+                self._config.security.admins,
             ),
             server,
         )

@@ -41,7 +41,12 @@ def test_grant_list_and_revoke(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         granted = ctl.json(*shown(), "acl", "grant", identity, "name/log-*", "append", "read")
         assert granted == {"version": 1}
         assert ctl.json(*shown(), "acl", "list") == [
-            {"identity": identity, "scope": "name/log-*", "roles": ["append", "read"]}
+            {
+                "rule": "grant",
+                "identity": identity,
+                "scope": "name/log-*",
+                "roles": ["append", "read"],
+            }
         ]
         wait_until(appends)
         refused = ctl(*shown(WHO), "acl", "grant", identity, "*", "admin")
@@ -52,5 +57,27 @@ def test_grant_list_and_revoke(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         assert "record" in ctl(*shown(WHO), "read", 1).out
         wrong = ctl(*shown(), "acl", "grant", "wal-writer", "*", "read")
         assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)
+        everybody = identity.removesuffix(WHO) + "wal-*"
+        assert ctl.json(*shown(), "acl", "check", identity, "log-1", "read")["allowed"] is True
+        denied = ctl.json(*shown(), "acl", "deny", everybody, "shard/1", "all", "--wait")
+        assert denied == {"version": 3, "stores": 1}
+        read = ctl(*shown(WHO), "read", 1)
+        assert (read.code, "PERMISSION_DENIED" in read.err) == (exit_codes.REFUSED, True)
+        found = ctl.json(*shown(), "acl", "check", identity, 1, "read")
+        assert found == {
+            "allowed": False,
+            "why": "denied",
+            "rules": [f"{everybody} shard/1 all"],
+            "version": 3,
+        }
+        admin = Authority.open(cluster.directory / "certs").client_uri("admin")
+        found = ctl.json(*shown(), "acl", "check", admin, 0, "admin")
+        assert (found["allowed"], found["rules"]) == (True, [])
+        found = ctl.json(*shown(), "acl", "check", identity, 0, "admin")
+        assert (found["allowed"], found["why"]) == (False, "not granted")
+        part = ctl(*shown(), "acl", "undeny", everybody, "shard/1", "read")
+        assert (part.code, "INVALID_ARGUMENT" in part.err) == (exit_codes.USAGE, True)
+        ctl.json(*shown(), "acl", "undeny", everybody, "shard/1", "all", "--wait")
+        assert "record" in ctl(*shown(WHO), "read", 1).out
     finally:
         kill_stores(cluster)

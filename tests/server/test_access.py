@@ -25,7 +25,7 @@ from logservice.server.edge import gate
 from logservice.server.edge.guard import SERVED
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
-from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
+from tests.server.secured import ADMIN, CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.served import block, typed
 from tests.tidy.test_rpcs import rpcs
 
@@ -49,7 +49,10 @@ def client_of(store: Store, papers: Papers) -> LogClient:
 async def change(store: Store, identity: str, scope: str, **roles: list[str]) -> None:
     """Change the access list and wait until it is in force."""
     async with client_of(store, OWNER) as client:
-        version = await client.hakeeper.change_access(identity, scope, **roles)
+        denies = "deny" in roles or "undeny" in roles
+        keeper = client.hakeeper
+        changed = keeper.change_denial if denies else keeper.change_access
+        version = await changed(identity, scope, **roles)
     async with asyncio.timeout(60):
         assert store.gate is not None
         while store.gate.access.list.version < version:  # noqa: ASYNC110 - no event for it
@@ -193,8 +196,8 @@ async def test_a_change_is_in_force_within_two_heartbeats(
         begun += 1
         return await beat(self)
 
-    def noted(self: AccessBook, version: int, grants: Any) -> None:
-        update(self, version, grants)
+    def noted(self: AccessBook, version: int, grants: Any, denials: Any) -> None:
+        update(self, version, grants, denials)
         updates[version] = begun
 
     monkeypatch.setattr(HeartbeatSender, "beat_once", counted)
@@ -256,6 +259,106 @@ async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
             while True:
                 await follow.read()
         assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+
+
+async def test_a_denial_wins_over_every_grant(store: Store) -> None:
+    """Over a grant of everything, over roles of which any would do, over the cluster's role, and
+    over grants that are made after it (INV-ACCESS-3); and everybody else goes on.
+    """
+    identity, request = uri("client", "shut-1"), log_pb2.ReadRequest(shard_id=1, lsn=1)
+    status = log_pb2.GetShardStatusRequest(shard_id=1)
+    await change(store, identity, "*", grant=[str(role) for role in Role])
+    async with channel_of(store, papers_of("shut-1")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        keeper: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+
+        async def refused(call: Any) -> bool:
+            try:
+                await call
+            except grpc.aio.AioRpcError as error:
+                found = typed(error)
+            else:
+                return False
+            assert (found.reason, found.metadata["by"]) == (Reason.PERMISSION_DENIED, "rule")
+            return True
+
+        async def state() -> tuple[bool, bool, bool, bool]:
+            resolve = hakeeper_pb2.ResolveShardRequest(name="log-1")
+            return (
+                await refused(log.Read(request)),
+                await refused(log.GetShardStatus(status)),
+                await refused(keeper.ResolveShard(resolve)),
+                await refused(keeper.GetClusterState(hakeeper_pb2.GetClusterStateRequest())),
+            )
+
+        assert await state() == (False, False, False, False)
+        await change(store, identity, "shard/1", deny=["read"])
+        assert await state() == (True, False, False, False)
+        # Of a role over the cluster, too, which would do for the status.
+        await change(store, identity, "shard/1", deny=["all"])
+        assert await state() == (True, True, False, False)
+        await change(store, identity, "shard/1", undeny=["all"])
+        await change(store, uri("client", "shut-*"), "name/log-*", deny=["all"])
+        assert await state() == (True, True, True, False)
+        await change(store, identity, "name/log-1", grant=["read"])
+        assert await state() == (True, True, True, False)
+        await change(store, uri("client", "shut-*"), "*", deny=["all"])
+        assert await state() == (True, True, True, True)
+        async with channel_of(store, papers_of("has-read")) as others:
+            await change(store, uri("client", "has-read"), "*", grant=["read"])
+            stub: Any = log_pb2_grpc.LogStub(others)
+            await stub.Read(request)
+        await change(store, uri("client", "shut-*"), "*", undeny=["all"])
+        await change(store, uri("client", "shut-*"), "name/log-*", undeny=["all"])
+        assert await state() == (False, False, False, False)
+
+
+async def test_a_denial_ends_streams_under_way(store: Store) -> None:
+    """As a revoked grant does: the next message on the stream ends it."""
+    identity = uri("client", "denied-streamer")
+    await change(store, identity, "*", grant=["append", "read"])
+    async with channel_of(store, papers_of("denied-streamer")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        stream = log.AppendStream()
+        opened = log_pb2.AppendStreamRequest.Open(
+            shard_id=1, session_id=session.session_id, session_nonce=session.nonce
+        )
+        blocks = [
+            log_pb2.AppendStreamRequest.Block(sequence=number, block=block(b"x"))
+            for number in (1, 2)
+        ]
+        await stream.write(log_pb2.AppendStreamRequest(open=opened, blocks=blocks[:1]))
+        assert (await stream.read()).acks[0].sequence == 1
+        follow = log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
+        await follow.read()
+        await change(store, uri("client", "denied-*"), "*", deny=["all"])
+        await stream.write(log_pb2.AppendStreamRequest(blocks=blocks[1:]))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert typed(caught.value).metadata["by"] == "rule"
+        async with client_of(store, OWNER) as owner:
+            await owner.shard(1).append(b"for the follower")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while True:
+                await follow.read()
+        assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+        await change(store, uri("client", "denied-*"), "*", undeny=["all"])
+
+
+async def test_the_configured_admins_cannot_be_locked_out(store: Store) -> None:
+    """Neither by their name nor by a rule about everybody; and they can take it back."""
+    everybody = ADMIN.removesuffix("admin") + "*"
+    for who in (ADMIN, everybody):
+        await change(store, who, "*", deny=["all"])
+    async with client_of(store, OWNER) as client:
+        await client.shard(1).append(b"still here")
+        found = await client.hakeeper.access_list()
+        assert {one.identity for one in found.denials} >= {ADMIN, everybody}
+        assert list(found.admins) == [ADMIN]
+    # The stores' own calls are on another plane: the log is served, the list is followed.
+    for who in (ADMIN, everybody):
+        await change(store, who, "*", undeny=["all"])
 
 
 def hold_requests(name: str) -> list[tuple[str, Any]]:
@@ -346,6 +449,16 @@ async def test_a_certificate_that_expires_ends_its_connection(
         hakeeper_pb2.ChangeAccessRequest(
             identity=uri("client", "a"), scope="name/" + "x" * 5000, grant=["read"]
         ),
+        hakeeper_pb2.ChangeAccessRequest(identity="x*", scope="*", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity="*", scope="*", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("store", "s1"), scope="*", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="*", deny=["x"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="x", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="*", grant=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(
+            identity=uri("client", "a"), scope="*", grant=["read"], deny=["read"]
+        ),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a*"), scope="*", grant=["read"]),
     ],
 )
 async def test_bad_changes(store: Store, request_: hakeeper_pb2.ChangeAccessRequest) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 from logservice_wire.errors import NotReady, PermissionDenied
-from logservice_wire.rpcs import GET_SHARD_INFO, READ, TRUNCATE
+from logservice_wire.rpcs import (
+    GET_CLUSTER_STATE,
+    GET_SHARD_INFO,
+    MOVE_REPLICA,
+    READ,
+    RESOLVE_SHARD,
+    TRUNCATE,
+)
 
 from logservice import bounds
 from logservice.access import AccessList, Grant
@@ -92,6 +99,62 @@ async def test_what_cannot_be_told_is_neither_let_in_nor_denied() -> None:
         with pytest.raises(PermissionDenied):
             await gate.admit(caller, rpc, ShardId(1))
     assert gate.denied == 2
+
+
+async def test_a_denial_by_name_lets_nobody_in_before_the_name_is_known() -> None:
+    """INV-ACCESS-3, INV-GATE-1: the grant is by id and known; the rule speaks of names."""
+    names: dict[int, str | None] = {1: "wal-1", 2: "other"}
+    silent = True
+
+    async def name_of(shard: ShardId) -> str | None:
+        if silent:
+            raise NotReady("no HAKeeper")
+        return names.get(shard)
+
+    access: Any = _Lists()
+    access.list = AccessList(
+        1,
+        [Grant("me", "*", ("admin", "read")), Grant("you", "*", ("read",))],
+        [Grant("me", "name/wal-*", ("all",))],
+    )
+    gate = Gate(access, Identities("d", "c", ["boss"]), name_of)
+    me, you = gate._known(b"me", "me", FOREVER), gate._known(b"you", "you", FOREVER)
+    for shard in (1, 2):
+        with pytest.raises(NotReady) as caught:
+            await gate.admit(me, READ, ShardId(shard))
+        assert caught.value.metadata[DIRECTORY] == "name"
+    await gate.admit(you, READ, ShardId(1))
+    # The cluster has no name.
+    await gate.admit(me, GET_CLUSTER_STATE, HAKEEPER_SHARD)
+    silent = False
+    await gate.admit(me, READ, ShardId(2))
+    for rpc in (READ, GET_SHARD_INFO, MOVE_REPLICA):
+        with pytest.raises(PermissionDenied) as refused:
+            await gate.admit(me, rpc, ShardId(1))
+        assert refused.value.metadata["by"] == "rule"
+        # There is no such log now. There may be one in a moment, and then it may have that name.
+        with pytest.raises(PermissionDenied) as refused:
+            await gate.admit(me, rpc, ShardId(3))
+        assert "by" not in refused.value.metadata
+    names[3] = "made since"
+    await gate.admit(me, READ, ShardId(3))
+    await gate.admit(me, RESOLVE_SHARD, HAKEEPER_SHARD, "other")
+    with pytest.raises(PermissionDenied) as refused:
+        await gate.admit(me, RESOLVE_SHARD, HAKEEPER_SHARD, "wal-9")
+    assert refused.value.metadata["by"] == "rule"
+    # An older list denies nothing for good: the rule may be gone.
+    access.current = False
+    with pytest.raises(NotReady) as caught:
+        await gate.admit(me, READ, ShardId(1))
+    assert caught.value.metadata == {DIRECTORY: "grants"}
+
+
+async def test_a_configured_admin_is_denied_nothing() -> None:
+    access: Any = _Lists()
+    access.list = AccessList(1, (), [Grant("boss", "*", ("all",)), Grant("*", "*", ("all",))])
+    gate = Gate(access, Identities("d", "c", ["boss"]), gate_of()[0].name_of)
+    boss = gate._known(b"boss", "boss", FOREVER)
+    assert await gate.admit(boss, TRUNCATE, ShardId(1)) is None
 
 
 async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:

@@ -728,18 +728,22 @@ class GetAccessListRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class AccessList(_message.Message):
-    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms")
+    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms", "denials", "admins")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
     AGE_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    DENIALS_FIELD_NUMBER: _ClassVar[int]
+    ADMINS_FIELD_NUMBER: _ClassVar[int]
     version: int
     grants: _containers.RepeatedCompositeFieldContainer[AccessGrant]
     version_here: int
     stores: _containers.RepeatedCompositeFieldContainer[StoreAccess]
     age_max_ms: int
-    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ...) -> None: ...
+    denials: _containers.RepeatedCompositeFieldContainer[AccessGrant]
+    admins: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ..., denials: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., admins: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StoreAccess(_message.Message):
     __slots__ = ("store_id", "version", "heard_ms")
@@ -752,16 +756,20 @@ class StoreAccess(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., version: _Optional[int] = ..., heard_ms: _Optional[int] = ...) -> None: ...
 
 class ChangeAccessRequest(_message.Message):
-    __slots__ = ("identity", "scope", "grant", "revoke")
+    __slots__ = ("identity", "scope", "grant", "revoke", "deny", "undeny")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     REVOKE_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    UNDENY_FIELD_NUMBER: _ClassVar[int]
     identity: str
     scope: str
     grant: _containers.RepeatedScalarFieldContainer[str]
     revoke: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ...) -> None: ...
+    deny: _containers.RepeatedScalarFieldContainer[str]
+    undeny: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ..., undeny: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ChangeAccessResponse(_message.Message):
     __slots__ = ("version",)

@@ -201,6 +201,17 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl acl revoke": (
         "logctl acl revoke spiffe://logservice.internal/cluster/c/client/db shard/7 append",
     ),
+    "logctl acl deny": (
+        "logctl acl deny spiffe://logservice.internal/cluster/c/client/etl '*' all --wait",
+        "logctl acl deny 'spiffe://logservice.internal/cluster/c/client/test-*' shard/7 append",
+    ),
+    "logctl acl undeny": (
+        "logctl acl undeny spiffe://logservice.internal/cluster/c/client/etl '*' all",
+    ),
+    "logctl acl check": (
+        "logctl acl check spiffe://logservice.internal/cluster/c/client/etl 7 append",
+        "logctl acl check spiffe://logservice.internal/cluster/c/client/ops 0 admin",
+    ),
     "logctl acl list": ("logctl acl list", "logctl acl list -o json"),
     "logctl top": (
         "logctl top",

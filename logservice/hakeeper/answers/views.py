@@ -315,6 +315,7 @@ class AccessView:
     version: int
     grants: tuple[AccessGrant, ...]
     stores: tuple[StoreAccessView, ...] = ()
+    denials: tuple[AccessGrant, ...] = ()
 
 
 def _flags(state: State) -> tuple[str, ...]:
@@ -369,7 +370,7 @@ def access_view(state: State) -> AccessView:
         StoreAccessView(one.store, one.access_version, state.tick - one.last_tick)
         for one in (state.sorted_stores() if state.cluster_version >= 2 else ())
     )
-    return AccessView(state.access_version, access.grants(state), stores)
+    return AccessView(state.access_version, access.grants(state), stores, access.denials(state))
 
 
 def _service_view(state: State, service: ServiceState) -> ServiceView:

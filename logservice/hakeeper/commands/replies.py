@@ -158,6 +158,8 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     """For a store: what it may read for clients whose entries are in memory, and the same of the
     disk; 0: what it is configured to."""
     catch_up_read_bytes_per_s: Natural = 0
+    denials: tuple[AccessGrant, ...] = ()
+    """The denials that belong to `access`; empty without it."""
 
 
 _VERSIONS: Final = {1: b"\x04", 2: b"\x05"}

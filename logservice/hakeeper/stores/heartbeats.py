@@ -459,5 +459,6 @@ def _reply(
         catch_up_bytes_per_s=state.catch_up_bytes_per_s,
         tail_read_bytes_per_s=state.tail_read_bytes_per_s,
         catch_up_read_bytes_per_s=state.catch_up_read_bytes_per_s,
+        denials=() if beat.access_version == state.access_version else access.denials(state),
     )
     return Applied(data=replies.encode(reply))

@@ -235,7 +235,7 @@ class HeartbeatSender:
         placed = reply.phase not in (Phase.CREATED, Phase.BOOTSTRAPPING)
         self._learner.hear(reply.cluster_version, placed=placed)
         if reply.access is not None:
-            self._access.update(reply.access_version, reply.access)
+            self._access.update(reply.access_version, reply.access, reply.denials)
         self._access.confirm()
         self._take_stores(reply)
         if reply.limits is not None:

@@ -31,7 +31,6 @@ from typing import Any, Final
 
 from cryptography import x509
 from logservice_wire.errors import LogServiceError, NotReady, PermissionDenied, Unauthenticated
-from logservice_wire.roles import Role
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
@@ -56,8 +55,8 @@ NOTHING_REVOKED: Final = Revocations()
 
 NameOf = Callable[[ShardId], Awaitable[str | None]]
 
-_Asked = tuple[str, frozenset[Role], bool, ShardId]
-"""Identity, `Rpc.roles`, `Rpc.cluster_too`, shard: all that a decision depends on."""
+_Asked = tuple[str, frozenset[str], bool, ShardId]
+"""Identity, roles of which one will do, `Rpc.cluster_too`, shard: what a decision depends on."""
 
 
 @dataclass(slots=True)
@@ -145,9 +144,12 @@ class Gate:
                 self._names.clear()
             self._decided.clear()
             self._decided_by = listed
-        if name and rpc.roles & listed.roles_by_name(caller.uri, name):
-            return listed
-        key = (caller.uri, rpc.roles, rpc.cluster_too, shard)
+        roles: frozenset[str] = rpc.roles
+        if name:
+            if roles & listed.roles_by_name(caller.uri, name):
+                return listed
+            roles = listed.without_denied_name(roles, caller.uri, name)
+        key = (caller.uri, roles, rpc.cluster_too, shard)
         allowed = self._decided.get(key)
         if allowed is None:
             allowed = self._allows(listed, key, None)
@@ -166,11 +168,7 @@ class Gate:
                     **{DIRECTORY: "grants"},
                 )
             self.denied += 1
-            wanted = " or ".join(sorted(rpc.roles))
-            where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
-            raise PermissionDenied(
-                f"{caller.uri} has no role {wanted} over {where}", role=wanted, shard=shard
-            )
+            raise self._denial(listed, caller.uri, rpc, shard, name)
         return listed
 
     def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
@@ -247,6 +245,27 @@ class Gate:
                 self._names[shard] = name
         return name
 
+    def _denial(
+        self, listed: AccessList, uri: str, rpc: Rpc[Any, Any], shard: ShardId, name: str
+    ) -> PermissionDenied:
+        wanted = " or ".join(sorted(rpc.roles))
+        where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
+        known = self._names.get(shard)
+        denied = bool(name) and listed.without_denied_name(rpc.roles, uri, name) != rpc.roles
+        if not self._unsure(listed, uri, shard, known):
+            denied = denied or listed.without_denied(rpc.roles, uri, shard, known) != rpc.roles
+        if denied:
+            # Which rule it is, is for whoever may read the list: `logctl acl check`.
+            return PermissionDenied(
+                f"{uri} has no role {wanted} over {where}, and a rule denies it",
+                role=wanted,
+                shard=shard,
+                by="rule",
+            )
+        return PermissionDenied(
+            f"{uri} has no role {wanted} over {where}", role=wanted, shard=shard
+        )
+
     @staticmethod
     def _unsure(listed: AccessList, uri: str, shard: ShardId, name: str | None) -> bool:
         """Whether a denial may only mean that the shard's name is not known yet."""
@@ -257,7 +276,10 @@ class Gate:
         uri, roles, cluster_too, shard = asked
         if roles & listed.roles(uri, shard, name):
             return True
-        return cluster_too and bool(roles & listed.roles(uri, HAKEEPER_SHARD, None))
+        if not cluster_too:
+            return False
+        found = roles & listed.roles(uri, HAKEEPER_SHARD, None)
+        return bool(found and listed.without_denied(found, uri, shard, name))
 
 
 def shard_of(rpc: Rpc[Any, Any], request: Any) -> ShardId:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -86,11 +86,13 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         access: AccessBook,
         caller: Callable[[], str],
         tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S,
+        admins: Sequence[str] = (),
     ) -> None:
         """`hakeeper` reaches shard 0 from this store, `lookups` its directory, too; `access` is the
         list in force here. `caller` returns the identity whose call is being served. `tick_s`:
-        HAKeeper's tick.
+        HAKeeper's tick. `admins`: who may do everything here (`SecuritySection`).
         """
+        self._admins = tuple(admins)
         self.caller = caller
         self._tick_s = tick_s
         self._hakeeper = hakeeper
@@ -143,6 +145,8 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             scope=request.scope,
             grant=tuple(request.grant),
             revoke=tuple(request.revoke),
+            deny=tuple(request.deny),
+            undeny=tuple(request.undeny),
         ),
         answers="version",
     )
@@ -446,12 +450,9 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             ],
             # A store counts from the answer to its heartbeat.
             age_max_ms=round((bounds.GRANT_AGE_MAX_S + bounds.HEARTBEAT_TIMEOUT_S) * 1000),
-            grants=[
-                hakeeper_pb2.AccessGrant(
-                    identity=grant.identity, scope=grant.scope, roles=grant.roles
-                )
-                for grant in view.grants
-            ],
+            grants=[copied(hakeeper_pb2.AccessGrant, one) for one in view.grants],
+            denials=[copied(hakeeper_pb2.AccessGrant, one) for one in view.denials],
+            admins=self._admins,
         )
 
     async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
