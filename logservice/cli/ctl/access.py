@@ -133,8 +133,8 @@ def undeny(
 def check(session: Session, identity: str, shard: int, role: str, form: str) -> None:
     """Say whether IDENTITY has ROLE over SHARD, and why.
 
-    SHARD 0 is the cluster. It is decided by the list as HAKeeper has it, and as stores decide. Some verbs on a log are
-    also for who has the role over the cluster.
+    SHARD 0 is the cluster. It is decided by the list as HAKeeper has it, and as stores decide.
+    Some verbs on a log are also for who has the role over the cluster.
     """
 
     async def work(client: LogClient) -> tuple[hakeeper_pb2.AccessList, str | None]:
@@ -180,7 +180,10 @@ def _rules(rules: Iterable[hakeeper_pb2.AccessGrant]) -> list[Grant]:
 @output_option
 @pass_session
 def list_(session: Session, form: str) -> None:
-    """Print every grant and denial, and which version of the list is in force."""
+    """Print every grant and denial.
+
+    It says which version of the list is in force, and where.
+    """
     found = session.run(lambda client: client.hakeeper.access_list(timeout=session.timeout_s))
     rows = [
         {"rule": rule, "identity": one.identity, "scope": one.scope, "roles": list(one.roles)}
