@@ -49,6 +49,9 @@ METADATA_BYTES_MAX of headers each they are 64 MiB."""
 IDENTITY_STREAMS_MAX: Final = 4096
 """Streams of one identity."""
 
+QUOTA_LOOK_S: Final = 1.0
+"""A stream that waits for its identity's rate looks so often whether it is another one by now."""
+
 SMALL_REQUEST_BYTES_MAX: Final = 64 * 1024
 """Bytes of a request without blocks: a few numbers, names and labels. Once parsed, lists may take
 80 times as much memory."""

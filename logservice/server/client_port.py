@@ -32,6 +32,7 @@ from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.identity_limits import ConfiguredLimits, IdentityLimits
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
@@ -70,6 +71,7 @@ class ClientPort:
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         self._log_level = LogLevel(config.logging.level)
+        self.limits: IdentityLimits | None = None
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -109,7 +111,9 @@ class ClientPort:
         """
         assert self._server is not None  # bound before
         limits = self._config.limits
-        self.gate = self._gate_of(parts)
+        self.limits = IdentityLimits(self._configured_limits(), parts.host.quotas)
+        self.gate = self._gate_of(parts, self.limits)
+        self.limits.follow(self._take_limits)
         if self._config.tls.enabled:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
@@ -135,6 +139,7 @@ class ClientPort:
                 context.caller,
                 parts.settings.hakeeper_tick_s,
                 self._config.security.admins,
+                self.limits,
             ),
             server,
         )
@@ -142,6 +147,14 @@ class ClientPort:
             AdminService(context, status, report, parts.workers, self._log_level), server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    def _take_limits(self) -> None:
+        """What identities may use has changed."""
+        assert self.limits is not None
+        assert self.gate is not None
+        assert self._connections is not None
+        self.gate.take_limits()
+        self._connections.limit(self.limits.connections_of, self.limits.address_connections)
 
     async def start(self) -> None:
         """Answer calls."""
@@ -193,8 +206,23 @@ class ClientPort:
             undelivered,
         )
 
-    def _gate_of(self, parts: StoreParts) -> Gate:
-        limits, tls, used = self._config.limits, self._config.tls, self._tls
+    def _configured_limits(self) -> ConfiguredLimits:
+        limits = self._config.limits
+        return ConfiguredLimits(
+            QuotaLimits(
+                limits.identity_rpcs_max,
+                limits.identity_streams_max,
+                limits.identity_requests_per_s,
+                limits.identity_bytes_per_s,
+            ),
+            limits.identity_connections_max,
+            limits.address_connections_max,
+            self._clients,
+            one_identity=self._tls is None,
+        )
+
+    def _gate_of(self, parts: StoreParts, limits: IdentityLimits) -> Gate:
+        tls, used = self._config.tls, self._tls
 
         async def name_of(shard: ShardId) -> str | None:
             return await parts.lookups.name_of(shard, parts.access.list.version)
@@ -210,10 +238,5 @@ class ClientPort:
             parts.access,
             identities if tls.enabled else None,
             name_of,
-            QuotaLimits(
-                limits.identity_rpcs_max,
-                limits.identity_streams_max,
-                limits.identity_requests_per_s,
-                limits.identity_bytes_per_s,
-            ),
+            limits.of,
         )

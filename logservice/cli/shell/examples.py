@@ -212,6 +212,18 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl acl check spiffe://logservice.internal/cluster/c/client/etl 7 append",
         "logctl acl check spiffe://logservice.internal/cluster/c/client/ops 0 admin",
     ),
+    "logctl quota set": (
+        "logctl quota set --requests-per-s 5000 --connections 200",
+        "logctl quota set spiffe://logservice.internal/cluster/c/client/etl --bytes-per-s 10000000",
+    ),
+    "logctl quota show": (
+        "logctl quota show",
+        "logctl quota show spiffe://logservice.internal/cluster/c/client/etl",
+    ),
+    "logctl quota clear": (
+        "logctl quota clear --only connections",
+        "logctl quota clear spiffe://logservice.internal/cluster/c/client/etl",
+    ),
     "logctl acl list": ("logctl acl list", "logctl acl list -o json"),
     "logctl top": (
         "logctl top",

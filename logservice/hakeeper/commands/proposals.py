@@ -212,6 +212,8 @@ class StoreHeartbeat(
     """Which list of stores the store has (`HeartbeatReply.stores_index`)."""
     limits_version: Natural = 0
     """The version of the logs' limits that the store has."""
+    quotas_version: Natural = 0
+    """The version of the identities' quotas that the store has."""
 
 
 class ServiceHeartbeat(

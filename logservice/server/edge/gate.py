@@ -96,7 +96,7 @@ class Gate:
     access: AccessBook
     identities: Identities | None
     name_of: NameOf
-    limits: QuotaLimits = field(default_factory=QuotaLimits)
+    limits_of: Callable[[str], QuotaLimits] = lambda _: QuotaLimits()
     denied: int = 0
     """Calls that were refused here."""
     _callers: dict[bytes, Caller] = field(default_factory=dict)
@@ -179,6 +179,11 @@ class Gate:
             and (self.identities is None or caller.checked_by is self.identities.revocations())
         )
 
+    def take_limits(self) -> None:
+        """What identities may use has changed."""
+        for uri, quota in self._quotas.items():
+            quota.change(self.limits_of(uri))
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _identify(self, chain: bytes) -> Caller:
@@ -221,7 +226,7 @@ class Gate:
             if quota is None:
                 if len(self._quotas) >= bounds.GATE_CALLERS_MAX:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
-                quota = self._quotas[uri] = Quota(self.limits)
+                quota = self._quotas[uri] = Quota(self.limits_of(uri))
             admin = self.identities is not None and uri in self.identities.admins
             found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
         return found
