@@ -584,6 +584,14 @@ TRANSFER_LEADER: Final = Rpc(
     admin=True,
     mutates=True,
 )
+LIST_IDENTITIES: Final = Rpc(
+    _ADMIN + "ListIdentities",
+    admin_pb2.ListIdentitiesRequest,
+    admin_pb2.ListIdentitiesResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+)
 SET_LOG_LEVEL: Final = Rpc(
     _ADMIN + "SetLogLevel",
     admin_pb2.SetLogLevelRequest,

@@ -22,6 +22,15 @@ GATE_CALLERS_MAX: Final = 4096
 """Certificates whose bearers are remembered, and identities; those beyond it are worked out
 again."""
 
+IDENTITIES_SEEN_MAX: Final = 4096
+"""Identities that a store remembers having seen, as many as the gate does; about 4 MiB."""
+
+IDENTITIES_PER_PAGE_MAX: Final = 1000
+"""Of them in one answer: half a MiB."""
+
+DENIAL_TEXT_MAX: Final = 1024
+"""Characters that are kept of why somebody was denied."""
+
 GATE_DECISIONS_MAX: Final = 65_536
 """Decisions about (identity, RPC, shard) that are remembered for one version of the access list."""
 

@@ -32,6 +32,7 @@ from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.identity_book import IdentityBook
 from logservice.server.edge.identity_limits import ConfiguredLimits, IdentityLimits
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
@@ -67,6 +68,7 @@ class ClientPort:
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
+        self.seen = IdentityBook()
         self.calls = CallBook()
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
@@ -121,12 +123,13 @@ class ClientPort:
         server = GuardedServer(
             self._server,
             self.gate,
-            Auditor(self.audit),
+            Auditor(self.audit, self.seen),
             self._tracing,
             self._connections,
             budget,
             self.lines,
             self.calls,
+            self.seen,
         )
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
@@ -144,7 +147,8 @@ class ClientPort:
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level), server
+            AdminService(context, status, report, parts.workers, self._log_level, self.seen),
+            server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 

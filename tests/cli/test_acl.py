@@ -59,6 +59,7 @@ def test_access_and_quotas_by_verb(tmp_path: Path, capfd: pytest.CaptureFixture[
         assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)
         deny_and_undeny(ctl, shown(), shown(WHO), identity)
         set_and_clear_quotas(ctl, shown(), identity)
+        ask_who_came(ctl, shown(), identity)
     finally:
         kill_stores(cluster)
 
@@ -107,3 +108,20 @@ def set_and_clear_quotas(ctl: Program, admin: list[object], identity: str) -> No
     ctl.json(*admin, "quota", "clear", identity)
     ctl.json(*admin, "quota", "clear")
     assert [one["whose"] for one in ctl.json(*admin, "quota", "show")] == ["configured"]
+
+
+def ask_who_came(ctl: Program, admin: list[object], identity: str) -> None:
+    rows = {one["identity"]: one for one in ctl.json(*admin, "identities")}
+    row = rows[identity]
+    assert row["calls"] > row["denials"] > 0
+    assert (row["denied_what"] is not None, row["store"]) == (True, "store-1")
+    assert set(rows) == {identity, identity.replace(WHO, "admin")}
+    denied = ctl.json(*admin, "identities", "--denied")
+    assert [one["identity"] for one in denied] == [identity]
+    assert ctl.json(*admin, "identities", "--unused-for", "1h") == []
+    assert len(ctl.json(*admin, "identities", identity, "--each-store")) == 1
+    never = identity.replace(WHO, "never")
+    ctl.json(*admin, "acl", "grant", never, "*", "read")
+    used = {one["identity"]: one for one in ctl.json(*admin, "acl", "list", "--used")}
+    assert used[never]["last_use"] is None
+    assert used[identity]["last_use"] >= row["first_seen"]

@@ -21,12 +21,14 @@ from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2
 
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
+from logservice.server.audit.trail import Trail
 from logservice.server.edge import gate
 from logservice.server.edge.guard import SERVED
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
 from tests.server.secured import ADMIN, CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.served import block, typed
+from tests.server.test_audit import told
 from tests.tidy.test_rpcs import rpcs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -479,3 +481,30 @@ async def test_the_list_survives_a_restart(tmp_path: Path) -> None:
     restarted = secured(tmp_path)
     async with restarted as store, client_of(store, papers_of("reader")) as client:
         await client.shard(1).read(1)
+
+
+async def test_each_change_and_each_denial_leaves_a_line(tmp_path: Path) -> None:
+    """Of denials it says whether a rule did it; of a change, all of it."""
+    lay_out(tmp_path)
+    identity = uri("client", "noted")
+    async with secured(tmp_path) as store:
+        await change(store, identity, "*", grant=["read"])
+        await change(store, identity, "shard/1", deny=["all"])
+        async with client_of(store, OWNER) as client:
+            await client.hakeeper.set_quota(identity, rpcs_max=7)
+        async with channel_of(store, papers_of("noted")) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await log_pb2_grpc.LogStub(channel).Read(  # type: ignore[attr-defined]
+                    log_pb2.ReadRequest(shard_id=1, lsn=1)
+                )
+    audit = tmp_path / "data" / "audit"
+    [line] = [one for one in told(audit) if one["who"] == identity]
+    assert (line["what"], line["decision"], line["by"]) == ("Read", "denied", "rule")
+    admitted = {
+        str(one["request"]): one["what"]
+        for one in told(audit, Trail.ADMINISTRATION)
+        if "request" in one
+    }
+    assert f'identity: "{identity}" scope: "shard/1" deny: "all"' in admitted
+    [quota] = [text for text, what in admitted.items() if what == "SetQuota"]
+    assert "rpcs_max: 7" in quota

@@ -308,6 +308,7 @@ READING = {
     "GetShardStatus",
     "AppendStream",
 }
+READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}

@@ -12,8 +12,9 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.access import ALL, AccessList, Grant
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.identities import ask, last_uses, tell_errors, title
 from logservice.cli.ctl.shard_argument import shard_argument
-from logservice.cli.shell.output import output_option, show_fields, show_rows
+from logservice.cli.shell.output import Row, output_option, show_fields, show_rows
 from logservice.ids import HAKEEPER_SHARD, ShardId
 
 _identity = click.argument("identity")
@@ -177,21 +178,30 @@ def _rules(rules: Iterable[hakeeper_pb2.AccessGrant]) -> list[Grant]:
 
 
 @acl.command("list")
+@click.option("--used", is_flag=True, help="Ask every store when the identities last called.")
 @output_option
 @pass_session
-def list_(session: Session, form: str) -> None:
+def list_(session: Session, used: bool, form: str) -> None:
     """Print every grant and denial.
 
-    It says which version of the list is in force, and where.
+    It says which version of the list is in force, and where. `last_use` is of the identity,
+    whichever of its grants it used; stores remember since their start (`logctl identities`).
     """
     found = session.run(lambda client: client.hakeeper.access_list(timeout=session.timeout_s))
-    rows = [
+    rows: list[Row] = [
         {"rule": rule, "identity": one.identity, "scope": one.scope, "roles": list(one.roles)}
         for rule, some in (("grant", found.grants), ("deny", found.denials))
         for one in some
     ]
     text = f"access list {found.version}, in force here: {found.version_here}"
-    show_rows(form, rows, f"{text}{_in_force(found, found.version)}")
+    text += _in_force(found, found.version)
+    if used:
+        answers = ask(session)
+        last = last_uses(answers)
+        rows = [{**row, "last_use": last.get(str(row["identity"]))} for row in rows]
+        text += f"; {title(answers)}"
+        tell_errors(answers)
+    show_rows(form, rows, text)
 
 
 def _in_force(found: hakeeper_pb2.AccessList, version: int) -> str:

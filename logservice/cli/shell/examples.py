@@ -212,6 +212,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl acl check spiffe://logservice.internal/cluster/c/client/etl 7 append",
         "logctl acl check spiffe://logservice.internal/cluster/c/client/ops 0 admin",
     ),
+    "logctl identities": (
+        "logctl identities",
+        "logctl identities --denied",
+        "logctl identities --unused-for 30d -o json",
+        "logctl identities spiffe://logservice.internal/cluster/c/client/etl --each-store",
+    ),
     "logctl quota set": (
         "logctl quota set --requests-per-s 5000 --connections 200",
         "logctl quota set spiffe://logservice.internal/cluster/c/client/etl --bytes-per-s 10000000",

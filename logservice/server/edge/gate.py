@@ -74,6 +74,8 @@ class Caller:
     not_after_s: float = float("inf")
     serials: tuple[Serial, ...] = ()
     checked_by: Revocations = NOTHING_REVOKED
+    serial: str = ""
+    """Of its own certificate, in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ class Gate:
             raise
         found = self._known(chain, bearer.identity.uri, bearer.not_after_s)
         found.serials = bearer.serials
+        found.serial = f"{bearer.serials[0].number:x}"
         self._look_up(found)
         return found
 
