@@ -23,10 +23,10 @@ GATE_CALLERS_MAX: Final = 4096
 again."""
 
 IDENTITIES_SEEN_MAX: Final = 4096
-"""Identities that a store remembers having seen, as many as the gate does; about 4 MiB."""
+"""Identities that a store remembers having seen, as many as the gate does: 8 MiB at most."""
 
 IDENTITIES_PER_PAGE_MAX: Final = 1000
-"""Of them in one answer: half a MiB."""
+"""Of them in one answer: 2 MiB at most, half of what a gRPC client takes."""
 
 DENIAL_TEXT_MAX: Final = 1024
 """Characters that are kept of why somebody was denied."""

@@ -111,6 +111,24 @@ async def test_every_rpc_by_every_role(
     assert outcome is not Reason.UNAUTHENTICATED
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shut_out(store: Store) -> Papers:
+    """A client that was granted everything, and is denied everything."""
+    await change(store, uri("client", "shut-out"), "*", grant=[str(role) for role in Role])
+    await change(store, uri("client", "shut-o*"), "*", deny=["all"])
+    return papers_of("shut-out")
+
+
+@pytest.mark.parametrize("path", sorted(SERVED))
+async def test_no_rpc_for_who_is_denied_everything(
+    store: Store, shut_out: Papers, path: str
+) -> None:
+    """But for health, which an identity is enough for."""
+    async with channel_of(store, shut_out) as channel:
+        outcome = await attempt(channel, path)
+    assert (outcome is Reason.PERMISSION_DENIED) is bool(SERVED[path].roles), outcome
+
+
 @pytest.mark.parametrize("path", sorted(SERVED))
 async def test_the_configured_admin_may_do_everything(store: Store, path: str) -> None:
     async with channel_of(store, OWNER) as channel:

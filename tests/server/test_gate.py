@@ -20,6 +20,7 @@ from logservice import bounds
 from logservice.access import AccessList, Grant
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.server.edge.gate import DIRECTORY, Gate, Identities
+from logservice.server.edge.quota import QuotaLimits
 
 FOREVER = float("inf")
 
@@ -194,6 +195,29 @@ def test_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(gate._callers) <= 3
         assert len(gate._quotas) <= 4
     assert gate._known(b"new", "c0", FOREVER).quota is busy
+
+
+def test_a_change_of_limits_reaches_everybody_who_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also after more identities came than the gate remembers: nobody goes on by an old quota, and
+    two certificates of one identity share theirs.
+    """
+    monkeypatch.setattr(bounds, "GATE_CALLERS_MAX", 3)
+    gate, _ = gate_of()
+    most = 9
+    gate.limits_of = lambda uri: QuotaLimits(rpcs_max=1 if uri == "few" else most)
+    busy = gate._known(b"busy", "busy", FOREVER).quota
+    busy.begin_stream()
+    for number in range(10):
+        gate._known(b"%d" % number, f"c{number}", FOREVER)
+        one = gate._known(b"few", "few", FOREVER).quota
+        assert gate._known(b"few-2", "few", FOREVER).quota is one
+        most = 20 + number
+        gate.take_limits()
+        assert all(caller.quota.limits.rpcs_max in (1, most) for caller in gate._callers.values())
+        assert gate._known(b"few", "few", FOREVER).quota.limits.rpcs_max == 1
+        assert busy.limits.rpcs_max == most
 
 
 async def test_so_many_decisions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,8 @@ class Gate:
             if quota is None:
                 if len(self._quotas) >= bounds.GATE_CALLERS_MAX:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
+                    # They would go on by quotas that hear of no change.
+                    self._callers.clear()
                 quota = self._quotas[uri] = Quota(self.limits_of(uri))
             admin = self.identities is not None and uri in self.identities.admins
             found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
