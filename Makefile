@@ -71,7 +71,7 @@ test-runbooks: .venv ## the commands of docs/operations/, run as they stand ther
 
 test-docker: .venv ## image, compose file, quick start, faults on a docker engine of its own; systemd's unit
 	tools/need_engine.sh
-	$(BIN)/python -m pytest tests/docker tests/deploy/test_systemd.py
+	$(BIN)/python -m tests.docker tests/deploy/test_systemd.py
 
 test-prometheus: .venv ## rules, alerts and dashboard with a real Prometheus (Debian's, installed when missing) and Grafana's types (npm)
 	tools/need_program.sh promtool prometheus
