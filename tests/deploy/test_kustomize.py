@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,20 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 """What was built, by kind and name."""
 
 
+def of_the_page(begin: str) -> str:
+    """The block of YAML on the page that begins so."""
+    blocks = re.findall(r"^ *```yaml\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL)
+    (found,) = (one for one in map(textwrap.dedent, blocks) if one.startswith(begin))
+    return found
+
+
 @pytest.fixture
 def overlay(tmp_path: Path) -> Path:
     """A folder of the operator's own beside a copy of ours, with the kustomization of the page."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     shutil.copytree(FOLDER, tmp_path / "logservice" / "deploy" / "kubernetes")
-    (text,) = re.findall(
-        r"^```yaml\n(# kustomization.yaml.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
-    )
-    (tmp_path / "kustomization.yaml").write_text(text)
+    (tmp_path / "kustomization.yaml").write_text(of_the_page("# kustomization.yaml"))
     done = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True)
     if 'unknown field "components"' in done.stderr:
         pytest.skip("kubectl is too old for components")
@@ -104,9 +109,7 @@ def test_lists_of_what_is_revoked_reach_running_pods(overlay: Path) -> None:
 
 def test_an_operator_brings_a_configuration_of_their_own(overlay: Path) -> None:
     """As the page says it: the file lies beside their kustomization."""
-    (generator,) = re.findall(
-        r"^```yaml\n(configMapGenerator:.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
-    )
+    generator = of_the_page("configMapGenerator:")
     kustomization = overlay / "kustomization.yaml"
     kustomization.write_text(kustomization.read_text() + generator)
     text = (FOLDER / "store.toml").read_text().replace('"production"', '"shop"')
