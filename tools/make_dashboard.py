@@ -427,7 +427,6 @@ def _variables() -> list[dict[str, Any]]:
         "label": "Prometheus",
         "type": "datasource",
         "query": "prometheus",
-        "current": {},
         "hide": 0,
     }
     cluster = _chosen_of("cluster", "Cluster", "label_values(logservice_store_info, cluster)")
@@ -446,7 +445,6 @@ def _chosen_of(name: str, label: str, query: str) -> dict[str, Any]:
         "type": "query",
         "datasource": _SOURCE,
         "query": {"query": query, "refId": name},
-        "definition": query,
         "refresh": 2,
         "sort": 1,
         "multi": True,

@@ -84,7 +84,7 @@ def test_rules_keep_clusters_apart() -> None:
 def test_what_is_chosen_reaches_every_panel() -> None:
     variables = {one["name"]: one for one in make_dashboard.dashboard()["templating"]["list"]}
     assert list(variables) == ["source", "cluster", "store"]
-    assert 'cluster=~"$cluster"' in variables["store"]["definition"]
+    assert 'cluster=~"$cluster"' in variables["store"]["query"]["query"]
     for name in ("cluster", "store"):
         assert variables[name]["multi"]
         assert variables[name]["includeAll"]

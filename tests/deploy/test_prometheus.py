@@ -177,10 +177,13 @@ VARIABLES = {one["name"]: one for one in make_dashboard.dashboard()["templating"
 
 
 def test_the_variables_offer_clusters_and_their_stores(watched: Watched) -> None:
-    offered = watched.values_of(VARIABLES["cluster"]["definition"], "")
+    offered = watched.values_of(VARIABLES["cluster"]["query"]["query"], "")
     assert offered == ["one", "two"]
+    # The scraper's label takes the place of what a store says itself.
+    said = {one["metric"]["exported_cluster"] for one in watched.ask("logservice_store_info")}
+    assert said == {cluster.cluster_id for cluster in watched.clusters.values()}
     for name in offered:
-        stores = watched.values_of(VARIABLES["store"]["definition"], name)
+        stores = watched.values_of(VARIABLES["store"]["query"]["query"], name)
         assert sorted(stores) == watched.stores_of(name)
 
 
