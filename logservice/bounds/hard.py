@@ -480,6 +480,10 @@ QUOTA_BYTES_PER_S_MAX: Final = 2**40
 QUOTA_REQUESTS_PER_S_MAX: Final = 1_000_000
 """More requests per second than a store can."""
 
+QUOTA_ADDRESS_CONNECTIONS_MIN: Final = 16
+"""Least number of connections from an address that is set by verb: who has to take it back may be
+behind the same address as those whom it is meant for."""
+
 QUOTA_COUNT_MAX: Final = 1_000_000
 """Calls, streams or connections at a time: more than a store has descriptors."""
 
@@ -616,6 +620,7 @@ _HARD: Final = {
         QUOTA_BYTES_PER_S_MIN,
         QUOTA_BYTES_PER_S_MAX,
         QUOTA_REQUESTS_PER_S_MAX,
+        QUOTA_ADDRESS_CONNECTIONS_MIN,
         QUOTA_COUNT_MAX,
         HAKEEPER_LIMITED_SHARDS_MAX,
         HAKEEPER_CHANGES_MAX,

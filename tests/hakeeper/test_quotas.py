@@ -63,14 +63,15 @@ EDGES = [
     ("rpcs_max", 1, bounds.QUOTA_COUNT_MAX),
     ("streams_max", 1, bounds.QUOTA_COUNT_MAX),
     ("connections_max", 1, bounds.QUOTA_COUNT_MAX),
-    ("address_connections_max", 1, bounds.QUOTA_COUNT_MAX),
+    ("address_connections_max", bounds.QUOTA_ADDRESS_CONNECTIONS_MIN, bounds.QUOTA_COUNT_MAX),
 ]
 
 
 @pytest.mark.parametrize(("name", "lowest", "highest"), EDGES)
 def test_values_have_bounds(name: str, lowest: int, highest: int) -> None:
-    """QUOTA_REQUESTS_PER_S_MAX, QUOTA_BYTES_PER_S_MIN, QUOTA_BYTES_PER_S_MAX, QUOTA_COUNT_MAX. A
-    rate of 0 is no limit; a number of 0 would shut everybody out, and is refused.
+    """QUOTA_REQUESTS_PER_S_MAX, QUOTA_BYTES_PER_S_MIN, QUOTA_BYTES_PER_S_MAX, QUOTA_COUNT_MAX,
+    QUOTA_ADDRESS_CONNECTIONS_MIN. A rate of 0 is no limit; a number of 0 would shut everybody out,
+    and is refused.
     """
     held = at_version_2()
     for fits in (lowest, highest):

@@ -52,7 +52,10 @@ def quota() -> None:
 @_option("streams", 1, bounds.QUOTA_COUNT_MAX, "Streams at a time.")
 @_option("connections", 1, bounds.QUOTA_COUNT_MAX, "Connections.")
 @_option(
-    "address-connections", 1, bounds.QUOTA_COUNT_MAX, "Connections from one address, of whoever."
+    "address-connections",
+    bounds.QUOTA_ADDRESS_CONNECTIONS_MIN,
+    bounds.QUOTA_COUNT_MAX,
+    "Connections from one address, of whoever.",
 )
 @output_option
 @pass_session

@@ -19,7 +19,11 @@ from logservice.hakeeper.wishes.refusal import wrong
 from logservice.identity import IdentityKind, parse_uri
 from logservice.outcome import Applied, Outcome, Rejected
 
-_LOWEST = {"requests_per_s": 1, "bytes_per_s": bounds.QUOTA_BYTES_PER_S_MIN}
+_LOWEST = {
+    "requests_per_s": 1,
+    "bytes_per_s": bounds.QUOTA_BYTES_PER_S_MIN,
+    "address_connections_max": bounds.QUOTA_ADDRESS_CONNECTIONS_MIN,
+}
 _HIGHEST = {
     "requests_per_s": bounds.QUOTA_REQUESTS_PER_S_MAX,
     "bytes_per_s": bounds.QUOTA_BYTES_PER_S_MAX,
@@ -70,7 +74,7 @@ def _refusal(verb: SetQuota) -> Rejected | None:
         if rate and not low <= rate <= _HIGHEST[name]:
             return wrong(name, f"0 for no limit, or {low} to {_HIGHEST[name]}")
     for name in QUOTA_COUNTS:
-        count = getattr(quota, name)
-        if count is not None and not 1 <= count <= bounds.QUOTA_COUNT_MAX:
-            return wrong(name, f"1 to {bounds.QUOTA_COUNT_MAX}; a denial shuts an identity out")
+        count, low = getattr(quota, name), _LOWEST.get(name, 1)
+        if count is not None and not low <= count <= bounds.QUOTA_COUNT_MAX:
+            return wrong(name, f"{low} to {bounds.QUOTA_COUNT_MAX}; a denial shuts somebody out")
     return None
