@@ -11,6 +11,7 @@ from logservice.cli.shell.lazy_group import LazyGroup
 from logservice.server.version import server_version
 
 _CTL = "logservice.cli.ctl"
+_DECLARED = "logservice.cli.declared.commands"
 
 _SECTIONS = {
     "Records": {
@@ -57,6 +58,9 @@ _SECTIONS = {
         "tn": (f"{_CTL}.tn_shards:tn", "Show TN shards, create or delete one."),
         "acl": (f"{_CTL}.access:acl", "Say who may do what."),
         "upgrade": (f"{_CTL}.upgrade:upgrade", "Show the cluster version, or raise it."),
+        "diff": (f"{_DECLARED}:diff", "Show what `logctl apply FILE` would change."),
+        "apply": (f"{_DECLARED}:apply", "Make the cluster what FILE declares."),
+        "export": (f"{_DECLARED}:export", "Print the file that declares the cluster as it is."),
     },
     "Looking": {
         "doctor": (f"{_CTL}.doctor:doctor", "Say what is wrong with the cluster, and what to do."),

@@ -194,6 +194,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl events --follow --kind store-down",
     ),
     "logctl ids": ("logctl ids", "logctl ids 100 --key orders"),
+    "logctl diff": ("logctl diff cluster.toml", "logctl diff - --prune -o json < cluster.toml"),
+    "logctl apply": (
+        "logctl apply cluster.toml",
+        "logctl apply cluster.toml --prune --yes -o json",
+    ),
+    "logctl export": ("logctl export > cluster.toml", "logctl export --ids"),
     "logctl acl grant": (
         "logctl acl grant spiffe://logservice.internal/cluster/c/client/db shard/7 append read",
         "logctl acl grant spiffe://logservice.internal/cluster/c/client/ops cluster read",
