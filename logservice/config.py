@@ -450,7 +450,7 @@ def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError("", f"not TOML: {error}") from error
     for assignment in assignments:
         _assign(raw, assignment)

@@ -43,7 +43,7 @@ _SECTIONS = {
         "stores": (f"{_CTL}.store_verbs:stores", "Show all stores; drain, protect or forget one."),
         "store": (
             f"{_CTL}.store:store",
-            "Show what one store says, or change how much it logs.",
+            "Show what one store says, or change how it runs.",
         ),
         "admit": (f"{_CTL}.joining:admit", "Say that STORE belongs to the cluster."),
         "joining": (f"{_CTL}.joining:joining", "Let stores join by themselves, or by verb only."),

@@ -36,6 +36,7 @@ from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
@@ -56,12 +57,17 @@ class ClientPort:
         connections_max: int,
         tls: StoreTls | None,
         tracing: Tracing,
+        reloads: Reloads | None = None,
     ) -> None:
-        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext."""
+        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext.
+        `reloads`: what an administrator may ask for.
+        """
         self._config = config
         self._clients = min(connections_max, config.limits.connections_max)
         self._tls = tls
         self._tracing = tracing
+        self._reloads = reloads
+        self._context: StoreContext | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
@@ -124,13 +130,15 @@ class ClientPort:
             self.lines,
             self.calls,
         )
-        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
+        context = self._context = StoreContext(
+            parts.host, limits, parts.book.client_address, calling.get, budget
+        )
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(
                 parts.client,
                 parts.lookups,
-                limits,
+                lambda: context.limits,
                 parts.access,
                 context.caller,
                 parts.settings.hakeeper_tick_s,
@@ -138,9 +146,32 @@ class ClientPort:
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level), server
+            AdminService(
+                context,
+                status,
+                report,
+                parts.workers,
+                self._log_level,
+                self._reloads,
+            ),
+            server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Another configuration while the port serves; see `server.reload.effects` for what may be
+        different in it.
+        """
+        self._config = config
+        self._log_level.configure(config.logging.level)
+        if self._context is not None:
+            self._context.limits = config.limits
+        if self.gate is not None:
+            self.gate.configure(_quotas(config), frozenset(config.security.admins))
+        if self.audit is not None:
+            self.audit.data = config.audit.data
+        if self._connections is not None:
+            self._connections.change(self._connection_limits())
 
     async def start(self) -> None:
         """Answer calls."""
@@ -193,7 +224,7 @@ class ClientPort:
         )
 
     def _gate_of(self, parts: StoreParts) -> Gate:
-        limits, tls, used = self._config.limits, self._config.tls, self._tls
+        tls, used = self._config.tls, self._tls
 
         async def name_of(shard: ShardId) -> str | None:
             return await parts.lookups.name_of(shard, parts.access.list.version)
@@ -209,10 +240,15 @@ class ClientPort:
             parts.access,
             identities if tls.enabled else None,
             name_of,
-            QuotaLimits(
-                limits.identity_rpcs_max,
-                limits.identity_streams_max,
-                limits.identity_requests_per_s,
-                limits.identity_bytes_per_s,
-            ),
+            _quotas(self._config),
         )
+
+
+def _quotas(config: StoreConfig) -> QuotaLimits:
+    limits = config.limits
+    return QuotaLimits(
+        limits.identity_rpcs_max,
+        limits.identity_streams_max,
+        limits.identity_requests_per_s,
+        limits.identity_bytes_per_s,
+    )

@@ -89,6 +89,7 @@ def planned(text: str, there: Present, *, prune: bool = False):
         (f"{ONE}scope = '*'\nroles = []", "grants[0].roles", "length"),
         (f"{ONE}scope = '*'\nroles = ['read']\n" * 2, "grants[1]", "grants[0]"),
         ("x = ", "", "not TOML"),
+        ("x = " + "[" * 20_000, "", "not TOML"),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_path(text: str, field: str, problem: str) -> None:

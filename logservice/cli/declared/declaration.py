@@ -137,7 +137,7 @@ def parse(data: bytes) -> Declaration:
         )
     try:
         raw = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError("", f"not TOML: {error}") from error
     file = converted(raw, _File)
     logs = {name: _log(name, keys) for name, keys in file.logs.items()}

@@ -176,6 +176,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl store store-2",
         "logctl store 10.0.0.1:7401 -o json",
         "logctl store store-2 log-level debug --for 10m",
+        "logctl store store-2 reload --dry-run",
     ),
     "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
     "logctl services list": ("logctl services list -o json",),

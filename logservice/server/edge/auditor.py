@@ -31,7 +31,11 @@ class Auditor:
     def __init__(self, log: AuditLog | None) -> None:
         """`log` None: there are no identities to speak of."""
         self._log = log
-        self.data = log is not None and log.data
+
+    @property
+    def data(self) -> bool:
+        """Whether calls on data are written, too."""
+        return self._log is not None and self._log.data
 
     async def admitted(
         self, rpc: Rpc[Any, Any], context: Context, caller: Caller, shard: ShardId, request: Any

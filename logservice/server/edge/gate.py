@@ -26,7 +26,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cryptography import x509
@@ -177,9 +177,21 @@ class Gate:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
         return (
             (listed is None or (listed is self.access.list and not self.access.too_old))
+            and (not caller.admin or self._is_admin(caller.uri))
             and time.time() < caller.expires_s
             and (self.identities is None or caller.checked_by is self.identities.revocations())
         )
+
+    def configure(self, limits: QuotaLimits, admins: Collection[str]) -> None:
+        """Other limits and administrators from now on, also for callers that are known."""
+        self.limits = limits
+        known = [*self._quotas.values(), *(caller.quota for caller in self._callers.values())]
+        for quota in {id(quota): quota for quota in known}.values():
+            quota.change(limits)
+        if self.identities is not None and self.identities.admins != admins:
+            self.identities = replace(self.identities, admins=admins)
+            # Who may do everything is noted with each caller.
+            self._callers.clear()
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -224,9 +236,12 @@ class Gate:
                 if len(self._quotas) >= bounds.GATE_CALLERS_MAX:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
                 quota = self._quotas[uri] = Quota(self.limits)
-            admin = self.identities is not None and uri in self.identities.admins
+            admin = self._is_admin(uri)
             found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
         return found
+
+    def _is_admin(self, uri: str) -> bool:
+        return self.identities is not None and uri in self.identities.admins
 
     async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:
         if shard == HAKEEPER_SHARD or not listed.needs_name(uri):

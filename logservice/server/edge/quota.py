@@ -45,6 +45,13 @@ class Quota:
         self.paced = limits.requests_per_s > 0 or limits.bytes_per_s > 0
         """Whether messages of a stream are counted at all."""
 
+    def change(self, limits: QuotaLimits) -> None:
+        """Other limits from now on. What is under way goes on, and what is owed stays owed."""
+        self._limits = limits
+        self._requests.change(limits.requests_per_s)
+        self._bytes.change(limits.bytes_per_s)
+        self.paced = limits.requests_per_s > 0 or limits.bytes_per_s > 0
+
     @property
     def busy(self) -> bool:
         """Something is under way."""

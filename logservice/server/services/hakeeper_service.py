@@ -82,22 +82,26 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self,
         hakeeper: HAKeeperClient,
         lookups: Lookups,
-        limits: LimitsSection,
+        limits: Callable[[], LimitsSection],
         access: AccessBook,
         caller: Callable[[], str],
         tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S,
     ) -> None:
         """`hakeeper` reaches shard 0 from this store, `lookups` its directory, too; `access` is the
-        list in force here. `caller` returns the identity whose call is being served. `tick_s`:
-        HAKeeper's tick.
+        list in force here. `caller` returns the identity whose call is being served, `limits` those
+        that are in force. `tick_s`: HAKeeper's tick.
         """
         self.caller = caller
         self._tick_s = tick_s
         self._hakeeper = hakeeper
         self._lookups = lookups
         self._access = access
-        self._limits = limits
+        self._limits_now = limits
         self.events = EventFeed(hakeeper)
+
+    @property
+    def _limits(self) -> LimitsSection:
+        return self._limits_now()
 
     # The shard accepts appends once its replicas were started, a heartbeat later.
     CreateShard = administration(
