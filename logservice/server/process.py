@@ -97,7 +97,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     store = Store(config, turns=turns, read=read)
-    loop.add_signal_handler(signal.SIGHUP, store.reloads.ask)
+    signal.signal(signal.SIGHUP, lambda *_: _reload_soon(loop, store))
     if hung_up():
         store.reloads.ask()
     try:
@@ -117,6 +117,14 @@ async def _serve(
     finally:
         await store.stop()
     emit(logger, Event.STORE_STOPPED, store=config.store.store_id)
+
+
+def _reload_soon(loop: asyncio.AbstractEventLoop, store: Store) -> None:
+    """On SIGHUP. It is no handler of the loop: a loop that closes would leave the signal to the
+    system, which would end the process while it stops.
+    """
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(store.reloads.ask)
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

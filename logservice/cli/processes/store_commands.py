@@ -49,7 +49,7 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
     before = signal.signal(signal.SIGTERM, _stop_before_start)
     hung_up: list[int] = []
     # Without a handler SIGHUP would end the process. The store takes it over when it starts.
-    before_hang_up = signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
+    signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
         from logservice import config
         from logservice.server.process import run_store
@@ -68,7 +68,8 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
             return exit_codes.CANNOT_START
     finally:
         signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGHUP, before_hang_up)
+        # What is left is the end of the process, with an exit code of its own.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _say_doubts(doubts: Sequence[str]) -> None:
