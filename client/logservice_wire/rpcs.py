@@ -601,6 +601,15 @@ SET_LOG_LEVEL: Final = Rpc(
     admin=True,
     mutates=True,
 )
+RELOAD_CONFIG: Final = Rpc(
+    _ADMIN + "ReloadConfig",
+    admin_pb2.ReloadConfigRequest,
+    admin_pb2.ReloadConfigResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 
 RPCS: Final[Mapping[str, Rpc[Any, Any]]] = {
     one.path: one for one in list(globals().values()) if isinstance(one, Rpc)

@@ -38,6 +38,7 @@ from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
@@ -58,12 +59,17 @@ class ClientPort:
         connections_max: int,
         tls: StoreTls | None,
         tracing: Tracing,
+        reloads: Reloads | None = None,
     ) -> None:
-        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext."""
+        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext.
+        `reloads`: what an administrator may ask for.
+        """
         self._config = config
         self._clients = min(connections_max, config.limits.connections_max)
         self._tls = tls
         self._tracing = tracing
+        self._reloads = reloads
+        self._context: StoreContext | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
@@ -131,23 +137,33 @@ class ClientPort:
             self.calls,
             self.seen,
         )
-        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
+        context = self._context = StoreContext(
+            parts.host, limits, parts.book.client_address, calling.get, budget
+        )
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(
                 parts.client,
                 parts.lookups,
-                limits,
+                lambda: context.limits,
                 parts.access,
                 context.caller,
                 parts.settings.hakeeper_tick_s,
-                self._config.security.admins,
+                lambda: self._config.security.admins,
                 self.limits,
             ),
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level, self.seen),
+            AdminService(
+                context,
+                status,
+                report,
+                parts.workers,
+                self._log_level,
+                self.seen,
+                self._reloads,
+            ),
             server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -159,6 +175,23 @@ class ClientPort:
         assert self._connections is not None
         self.gate.take_limits()
         self._connections.limit(self.limits.connections_of, self.limits.address_connections)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Another configuration while the port serves; see `server.reload.effects` for what may be
+        different in it. Nothing is done before `register`.
+        """
+        self._config = config
+        self._log_level.configure(config.logging.level)
+        if self._context is not None:
+            self._context.limits = config.limits
+        if self.audit is not None:
+            self.audit.data = config.audit.data
+        if self.gate is None or self.limits is None or self._connections is None:
+            return
+        self.gate.configure(frozenset(config.security.admins))
+        self.limits.configure(self._configured_limits())
+        self._connections.change(self._connection_limits())
+        self._take_limits()
 
     async def start(self) -> None:
         """Answer calls."""

@@ -64,6 +64,11 @@ class AdminStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
                 _registered_method=True)
+        self.ReloadConfig = channel.unary_unary(
+                '/logservice.v1.Admin/ReloadConfig',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -110,6 +115,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReloadConfig(self, request, context):
+        """Reads the store's configuration again and takes up what can be without a restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +154,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SetLogLevel,
                     request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelResponse.SerializeToString,
+            ),
+            'ReloadConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadConfig,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -306,6 +323,33 @@ class Admin(object):
             '/logservice.v1.Admin/SetLogLevel',
             logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
             logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/ReloadConfig',
+            logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -176,6 +176,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl store store-2",
         "logctl store 10.0.0.1:7401 -o json",
         "logctl store store-2 log-level debug --for 10m",
+        "logctl store store-2 reload --dry-run",
     ),
     "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
     "logctl services list": ("logctl services list -o json",),
@@ -194,6 +195,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl events --follow --kind store-down",
     ),
     "logctl ids": ("logctl ids", "logctl ids 100 --key orders"),
+    "logctl diff": ("logctl diff cluster.toml", "logctl diff - --prune -o json < cluster.toml"),
+    "logctl apply": (
+        "logctl apply cluster.toml",
+        "logctl apply cluster.toml --prune --yes -o json",
+    ),
+    "logctl export": ("logctl export > cluster.toml", "logctl export --ids"),
     "logctl acl grant": (
         "logctl acl grant spiffe://logservice.internal/cluster/c/client/db shard/7 append read",
         "logctl acl grant spiffe://logservice.internal/cluster/c/client/ops cluster read",

@@ -33,7 +33,11 @@ class Auditor:
         """`log` None: there are no identities to speak of. `seen`: hears of denials, too."""
         self._log = log
         self._seen = seen
-        self.data = log is not None and log.data
+
+    @property
+    def data(self) -> bool:
+        """Whether calls on data are written, too."""
+        return self._log is not None and self._log.data
 
     async def admitted(
         self, rpc: Rpc[Any, Any], context: Context, caller: Caller, shard: ShardId, request: Any

@@ -141,6 +141,11 @@ class Connections:
         self._spare = -1
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
 
+    def change(self, limits: ConnectionLimits) -> None:
+        """Other limits from now on; half-open connections above them are cut at the next look."""
+        self._limits = limits
+        self._wake.set()
+
     def start(self) -> None:
         """Begin to look."""
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

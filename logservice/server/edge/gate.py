@@ -26,7 +26,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cryptography import x509
@@ -177,6 +177,7 @@ class Gate:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
         return (
             (listed is None or (listed is self.access.list and not self.access.too_old))
+            and (not caller.admin or self._is_admin(caller.uri))
             and time.time() < caller.expires_s
             and (self.identities is None or caller.checked_by is self.identities.revocations())
         )
@@ -185,6 +186,13 @@ class Gate:
         """What identities may use has changed."""
         for uri, quota in self._quotas.items():
             quota.change(self.limits_of(uri))
+
+    def configure(self, admins: Collection[str]) -> None:
+        """Other administrators from now on, also among callers that are known."""
+        if self.identities is not None and self.identities.admins != admins:
+            self.identities = replace(self.identities, admins=admins)
+            # Who may do everything is noted with each caller.
+            self._callers.clear()
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -232,9 +240,12 @@ class Gate:
                     # They would go on by quotas that hear of no change.
                     self._callers.clear()
                 quota = self._quotas[uri] = Quota(self.limits_of(uri))
-            admin = self.identities is not None and uri in self.identities.admins
+            admin = self._is_admin(uri)
             found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
         return found
+
+    def _is_admin(self, uri: str) -> bool:
+        return self.identities is not None and uri in self.identities.admins
 
     async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:
         if shard == HAKEEPER_SHARD or not listed.needs_name(uri):

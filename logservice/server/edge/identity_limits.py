@@ -41,6 +41,10 @@ class IdentityLimits:
         self._configured = configured
         self._table = table
 
+    def configure(self, configured: ConfiguredLimits) -> None:
+        """The configuration says something else now; whoever follows is not told."""
+        self._configured = configured
+
     def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever HAKeeper says something else."""
         self._table.listeners.append(changed)

@@ -25,6 +25,7 @@ from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
+from logservice.server.reload.reloads import InEffect
 from logservice.server.tls.store_tls import StoreTls
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Monitor:
         config: StoreConfig,
         rpc_errors: Callable[[], Mapping[str, int]],
         turns: LoopTurns,
+        in_effect: Callable[[], InEffect] = lambda: InEffect("", 0),
     ) -> None:
         """Bind the admin port. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
@@ -47,6 +49,7 @@ class Monitor:
         self._cluster: ClusterReporter | None = None
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
+        self.reporter.in_effect = in_effect
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
         app = AdminApp(self._board, Metrics(self._board).text, loopback_only=listen.loopback)

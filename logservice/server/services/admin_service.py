@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
+from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge, VerbRefused
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.bounds import IDENTITIES_PER_PAGE_MAX, REPORT_BYTES_MAX
@@ -24,6 +24,7 @@ from logservice.server.monitor.own.status import (
     StoreStatus,
     to_json_in_slices,
 )
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services import truncation_standing
 from logservice.server.services.context import StoreContext, shard_not_found
 
@@ -39,12 +40,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         workers: Sequence[TruncationWorker] = (),
         log_level: LogLevel | None = None,
         seen: IdentityBook | None = None,
+        reloads: Reloads | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
-        `workers`: the truncation worker of each data directory. `log_level`: of this process.
-        `seen`: who has called it.
+        `workers`: the truncation worker of each data directory. `log_level`, `reloads`: of this
+        process. `seen`: who has called it.
         """
         self._seen = IdentityBook() if seen is None else seen
+        self._reloads = reloads
         self._workers = workers
         self._log_level = log_level or LogLevel("info")
         self._store = store
@@ -81,6 +84,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             directories=[_directory(status, directory) for directory in status.directories],
             memory=_memory(status.memory),
             log_level=_told(self._log_level),
+            config=admin_pb2.ConfigInEffect(
+                digest=status.config_digest,
+                since_us=status.config_since_us,
+                waiting=status.config_waiting,
+            ),
         )
 
     @handler
@@ -146,6 +154,24 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
         await effect(done())
         return admin_pb2.SetLogLevelResponse(log_level=_told(self._log_level))
+
+    @handler
+    async def ReloadConfig(
+        self, request: admin_pb2.ReloadConfigRequest, context: Context
+    ) -> admin_pb2.ReloadConfigResponse:
+        """Read the configuration again, and say what was taken up."""
+        if self._reloads is None:
+            raise VerbRefused("this store was not started from a file")
+        found = await effect(self._reloads.reload(dry_run=request.dry_run))
+        now = self._reloads.in_effect
+        return admin_pb2.ReloadConfigResponse(
+            taken_up=found.taken_up,
+            needs_restart=found.needs_restart,
+            first_start=found.first_start,
+            config=admin_pb2.ConfigInEffect(
+                digest=now.digest, since_us=now.since_us, waiting=now.waiting
+            ),
+        )
 
 
 def _seen_row(row: Seen) -> admin_pb2.SeenIdentity:

@@ -84,27 +84,31 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self,
         hakeeper: HAKeeperClient,
         lookups: Lookups,
-        limits: LimitsSection,
+        limits: Callable[[], LimitsSection],
         access: AccessBook,
         caller: Callable[[], str],
         tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S,
-        admins: Sequence[str] = (),
+        admins: Callable[[], Sequence[str]] = tuple,
         identity_limits: IdentityLimits | None = None,
     ) -> None:
         """`hakeeper` reaches shard 0 from this store, `lookups` its directory, too; `access` is the
-        list in force here. `caller` returns the identity whose call is being served. `tick_s`:
-        HAKeeper's tick. `admins`: who may do everything here (`SecuritySection`).
-        `identity_limits`: what identities may use here.
+        list in force here. `caller` returns the identity whose call is being served, `limits` those
+        that are in force. `tick_s`: HAKeeper's tick. `admins` returns who may do everything here
+        (`SecuritySection`). `identity_limits`: what identities may use here.
         """
-        self._admins = tuple(admins)
+        self._admins = admins
         self._identity_limits = identity_limits
         self.caller = caller
         self._tick_s = tick_s
         self._hakeeper = hakeeper
         self._lookups = lookups
         self._access = access
-        self._limits = limits
+        self._limits_now = limits
         self.events = EventFeed(hakeeper)
+
+    @property
+    def _limits(self) -> LimitsSection:
+        return self._limits_now()
 
     # The shard accepts appends once its replicas were started, a heartbeat later.
     CreateShard = administration(
@@ -463,7 +467,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             age_max_ms=round((bounds.GRANT_AGE_MAX_S + bounds.HEARTBEAT_TIMEOUT_S) * 1000),
             grants=[copied(hakeeper_pb2.AccessGrant, one) for one in view.grants],
             denials=[copied(hakeeper_pb2.AccessGrant, one) for one in view.denials],
-            admins=self._admins,
+            admins=self._admins(),
             quotas=[copied(hakeeper_pb2.IdentityQuota, one) for one in view.quotas],
             quotas_version=view.quotas_version,
             quotas_version_here=limits.version if limits is not None else 0,
