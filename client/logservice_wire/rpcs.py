@@ -428,6 +428,15 @@ SET_STORE_MODE: Final = Rpc(
     admin=True,
     mutates=True,
 )
+DRAIN_DIRECTORY: Final = Rpc(
+    _HAKEEPER + "DrainDirectory",
+    hakeeper_pb2.DrainDirectoryRequest,
+    hakeeper_pb2.DrainDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 SET_REPAIR: Final = Rpc(
     _HAKEEPER + "SetRepair",
     hakeeper_pb2.SetRepairRequest,
@@ -573,6 +582,35 @@ TRANSFER_LEADER: Final = Rpc(
     cluster_too=True,
     admin=True,
     mutates=True,
+)
+ADD_DIRECTORY: Final = Rpc(
+    # The second one finds it there.
+    _ADMIN + "AddDirectory",
+    admin_pb2.AddDirectoryRequest,
+    admin_pb2.AddDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+REMOVE_DIRECTORY: Final = Rpc(
+    # The second one is told that there is none: who lost an answer looks at the store first.
+    _ADMIN + "RemoveDirectory",
+    admin_pb2.RemoveDirectoryRequest,
+    admin_pb2.RemoveDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+    idempotent=False,
+)
+MEASURE: Final = Rpc(
+    _ADMIN + "Measure",
+    admin_pb2.MeasureRequest,
+    admin_pb2.MeasureResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
 )
 SET_LOG_LEVEL: Final = Rpc(
     _ADMIN + "SetLogLevel",

@@ -285,6 +285,9 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetStoreMode": hakeeper.SetStoreModeRequest(
         store_id="s1", mode="draining", force=True
     ),
+    "HAKeeper/DrainDirectory": hakeeper.DrainDirectoryRequest(
+        store_id="s1", incarnation=1, force=True
+    ),
     "HAKeeper/SetRepair": hakeeper.SetRepairRequest(off_ms=1000),
     "HAKeeper/ForgetStore": hakeeper.ForgetStoreRequest(store_id="s9", force=True),
     "HAKeeper/AdoptShard": hakeeper.AdoptShardRequest(shard_id=1),
