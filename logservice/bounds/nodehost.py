@@ -315,6 +315,13 @@ answer may take (APPLY_ASK_TIMEOUT_S), so one asks at a time."""
 APPLY_ASK_TIMEOUT_S: Final = 2.0
 """For the answer of another voter to a leader that is stuck; a healthy loop answers at once."""
 
+DIRECTORY_OPEN_S: Final = 60.0
+"""Seconds that a store waits for a data directory to open or to close while it runs. The ballast of
+a new one is written then; a disk that takes longer is stuck."""
+
+DIRECTORY_CHANGE_RETRY_S: Final = 1.0
+"""Seconds after which whoever came while another data directory was added may ask again."""
+
 CLOCK_SKEW_MAX_S: Final = 10.0
 """How far a store's clock may be off what a majority agrees on before the store gives leadership
 away, and how far ahead of it an append time may be. A time service keeps clocks within

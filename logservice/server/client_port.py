@@ -21,6 +21,7 @@ from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
 from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.audit.log import AuditLog, audit_log_of
 from logservice.server.edge import acceptor, wake_ups
@@ -102,8 +103,9 @@ class ClientPort:
         parts: StoreParts,
         status: Callable[[], StoreStatus],
         report: Callable[[bool], Awaitable[ClusterReport]],
+        changes: DirectoryChanges,
     ) -> None:
-        """Put the services of `parts` behind the guard. `status`, `report`: see `AdminService`.
+        """Put the services of `parts` behind the guard. The other three: see `AdminService`.
 
         Raises OSError when the audit log cannot be opened.
         """
@@ -138,7 +140,7 @@ class ClientPort:
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level), server
+            AdminService(context, status, report, parts.workers, self._log_level, changes), server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from logservice.config import StoreConfig
@@ -44,8 +45,8 @@ each that is still alive. All such looks together cost the same whatever the fir
 """
 
 
-def run_store(config: StoreConfig) -> int:
-    """Run a store until a signal; returns the exit code.
+def run_store(config: StoreConfig, read_again: Callable[[], StoreConfig] | None = None) -> int:
+    """Run a store until a signal; returns the exit code. `read_again`: see `Store`.
 
     Raises LogServiceError or OSError when it cannot start (port, data directory, identity).
     """
@@ -57,7 +58,7 @@ def run_store(config: StoreConfig) -> int:
     try:
         turns = LoopTurns()
         with asyncio.Runner(loop_factory=lambda: turns.loop(WakeUpLoop)) as runner:
-            runner.run(_serve(config, turns))
+            runner.run(_serve(config, turns, read_again))
     except InvariantViolation as error:
         crash(error)
     return 0
@@ -69,7 +70,9 @@ def tune_interpreter() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-async def _serve(config: StoreConfig, turns: LoopTurns) -> None:
+async def _serve(
+    config: StoreConfig, turns: LoopTurns, read_again: Callable[[], StoreConfig] | None
+) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_on_loop_exception)
     stopping = asyncio.Event()
@@ -82,7 +85,7 @@ async def _serve(config: StoreConfig, turns: LoopTurns) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    store = Store(config, turns=turns)
+    store = Store(config, turns=turns, read_again=read_again)
     try:
         await store.start()
         # What is alive now stays so; the collector need not look at it again.

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import secrets
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,7 @@ from logservice.config import Address, StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
 from logservice.nodehost.node_host import NodeHost
@@ -44,12 +46,12 @@ from logservice.server import descriptors
 from logservice.server.archiver_process import ArchiverProcess, archiver_command
 from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
+from logservice.server.directory_company import DirectoryCompany
 from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
 from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
-from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.telemetry import OpenTelemetry, tracing_of
@@ -70,16 +72,20 @@ class Store:
         config: StoreConfig,
         tracing: Tracing | None = None,
         turns: LoopTurns | None = None,
+        read_again: Callable[[], StoreConfig] | None = None,
     ) -> None:
         """Nothing is opened before `start`. With `tracing` None the configuration decides. `turns`:
-        of the loop it will run on; with None nobody counts them.
+        of the loop it will run on; with None nobody counts them. `read_again` reads the file that
+        `config` is from; None: there is none, and `config` is all there is.
         """
         self._config = config
+        self._read_again = read_again or (lambda: config)
         self._turns = turns or LoopTurns()
         self._tracing = tracing_of(config) if tracing is None else tracing
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
-        self._schedules: list[TruncationSchedule] = []
+        self._company: DirectoryCompany | None = None
+        self._changes: DirectoryChanges | None = None
         self._tls: StoreTls | None = None
         self._keys: StorageKeys | None = None
         self._renewals: set[asyncio.Task[None]] = set()
@@ -137,15 +143,13 @@ class Store:
         self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
-        interval_s = self._config.truncation.interval_s
-        # Each data directory has its own worker: a stuck disk must not keep the others from being
-        # freed.
-        self._schedules = [
-            TruncationSchedule(worker, interval_s, crash) for worker in parts.workers
-        ]
-        for schedule in self._schedules:
-            schedule.start()
-        port.register(parts, monitor.reporter.status, monitor.report)
+        company = self._company = DirectoryCompany(
+            self._config.truncation.interval_s, crash, self._background
+        )
+        for worker in parts.workers:
+            company.schedule(worker)
+        self._changes = DirectoryChanges(parts, company, self._configured, self._kept)
+        port.register(parts, monitor.reporter.status, monitor.report, self._changes)
         await port.start()
         section = self._config.store
         description = StoreDescription(
@@ -182,7 +186,10 @@ class Store:
             await self._client_port.leave()
         if self._monitor is not None:
             self._monitor.stopping()
-        await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
+        if self._changes is not None:
+            await self._changes.stop()
+        if self._company is not None:
+            await self._company.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -204,6 +211,18 @@ class Store:
         assert self._parts is not None  # asked after the start
         running = self._parts.host.replicas.running
         return HAKEEPER_SHARD in running and running[HAKEEPER_SHARD].raft.role is Role.LEADER
+
+    def _configured(self) -> list[str]:
+        """What the configuration file names as data directories now. Raises InvalidArgument."""
+        return [os.path.abspath(path) for path in self._read_again().store.data_directories]
+
+    def _kept(self, path: str) -> str:
+        """Why a data directory stays although it is empty."""
+        assert self._client_port is not None  # asked after the start
+        audit = self._client_port.audit
+        if audit is not None and os.path.commonpath([audit.directory, path]) == path:
+            return f"the audit log is in {path}: set audit.directory, and restart the store first"
+        return ""
 
     # --- parts ------------------------------------------------------------------------------------
 

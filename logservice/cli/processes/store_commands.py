@@ -48,7 +48,7 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
         config.check_files(loaded)
         _say_doubts(config.doubts(loaded))
         try:
-            return run_store(loaded)
+            return run_store(loaded, lambda: config.load(config_path, assignments))
         except (LogServiceError, OSError) as error:
             say(f"error: {loaded.store.store_id} cannot start: {error}", err=True)
             return exit_codes.CANNOT_START

@@ -253,5 +253,6 @@ def _bytes(
                 free += directory.free_bytes
     if needed <= free:
         return []
-    text = f"{needed} bytes would have to leave, and {free} are free on the others"
+    where = "on the stores" if only is None else "in the directory"
+    text = f"{needed} bytes are {where}, and {free} are free on the others"
     return [Finding(CAPACITY, None, text)]

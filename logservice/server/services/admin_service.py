@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
+from logservice_wire.errors import (
+    InvalidArgument,
+    NotEnoughStores,
+    NotReady,
+    TooLarge,
+    UnknownOutcome,
+)
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.bounds import REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.memory_budget import PARTS
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
@@ -37,10 +45,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         report: Callable[[bool], Awaitable[ClusterReport]],
         workers: Sequence[TruncationWorker] = (),
         log_level: LogLevel | None = None,
+        changes: DirectoryChanges | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
         `workers`: the truncation worker of each data directory. `log_level`: of this process.
+        `changes`: of the data directories.
         """
+        self._changes = changes
         self._workers = workers
         self._log_level = log_level or LogLevel("info")
         self._store = store
@@ -126,6 +137,33 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
         await effect(done())
         return admin_pb2.SetLogLevelResponse(log_level=_told(self._log_level))
+
+
+    @handler
+    async def AddDirectory(
+        self, request: admin_pb2.AddDirectoryRequest, context: Context
+    ) -> admin_pb2.AddDirectoryResponse:
+        """Use one more data directory."""
+        found = await self._change(request.path, context, adds=True)
+        return admin_pb2.AddDirectoryResponse(incarnation=found)
+
+    @handler
+    async def RemoveDirectory(
+        self, request: admin_pb2.RemoveDirectoryRequest, context: Context
+    ) -> admin_pb2.RemoveDirectoryResponse:
+        """Let go of a data directory."""
+        found = await self._change(request.path, context, adds=False)
+        return admin_pb2.RemoveDirectoryResponse(incarnation=found)
+
+    async def _change(self, path: str, context: Context, *, adds: bool) -> int:
+        if self._changes is None:
+            raise NotReady("the data directories of this store do not change")
+        work = self._changes.add(path) if adds else self._changes.remove(path)
+        limit_s = timeout_s(context, self._store.limits)
+        try:
+            return await effect(asyncio.wait_for(work, limit_s))
+        except TimeoutError as error:
+            raise UnknownOutcome(f"{path}: the disk takes long; it goes on meanwhile") from error
 
 
 def _told(log_level: LogLevel) -> admin_pb2.LogLevel:
