@@ -42,7 +42,7 @@ _SECTIONS = {
         "stores": (f"{_CTL}.store_verbs:stores", "Show all stores; drain, protect or forget one."),
         "store": (
             f"{_CTL}.store:store",
-            "Show what one store says, or change how much it logs.",
+            "Show what one store says, change how much it logs, or its data directories.",
         ),
         "admit": (f"{_CTL}.joining:admit", "Say that STORE belongs to the cluster."),
         "joining": (f"{_CTL}.joining:joining", "Let stores join by themselves, or by verb only."),
@@ -59,6 +59,10 @@ _SECTIONS = {
         "upgrade": (f"{_CTL}.upgrade:upgrade", "Show the cluster version, or raise it."),
     },
     "Looking": {
+        "self-test": (
+            f"{_CTL}.self_test:self_test",
+            "Measure disks and network from inside every STORE, or all of them.",
+        ),
         "doctor": (f"{_CTL}.doctor:doctor", "Say what is wrong with the cluster, and what to do."),
         "top": (f"{_CTL}.top:top", "Show the cluster on the terminal, live."),
         "events": (f"{_CTL}.events:events", "Print what happened in the cluster, or follow it."),

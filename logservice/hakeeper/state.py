@@ -89,8 +89,8 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     stuck_since: dict[ReplicaId, int] = {}
     """Since which tick the store says so of each of those in `stuck`."""
     drained: tuple[Incarnation, ...] = ()
-    """The data directories that people drain (`wishes.directories`), also such as the store does not
-    report now, in ascending order."""
+    """The data directories that people drain (`wishes.directories`), in ascending order; also those
+    that the store does not report now."""
 
     @property
     def host_label(self) -> str:

@@ -23,6 +23,7 @@ from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
+from logservice.nodehost.measuring.measuring import Measuring
 from logservice.server.audit.log import AuditLog, audit_log_of
 from logservice.server.edge import acceptor, wake_ups
 from logservice.server.edge.answers import AnswerBudget
@@ -104,8 +105,9 @@ class ClientPort:
         status: Callable[[], StoreStatus],
         report: Callable[[bool], Awaitable[ClusterReport]],
         changes: DirectoryChanges,
+        measuring: Measuring,
     ) -> None:
-        """Put the services of `parts` behind the guard. The other three: see `AdminService`.
+        """Put the services of `parts` behind the guard. The other four: see `AdminService`.
 
         Raises OSError when the audit log cannot be opened.
         """
@@ -140,7 +142,10 @@ class ClientPort:
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level, changes), server
+            AdminService(
+                context, status, report, parts.workers, self._log_level, changes, measuring
+            ),
+            server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 

@@ -1,4 +1,4 @@
-"""DirectoryCompany: what runs beside each data directory, from the start on or from when it is added.
+"""DirectoryCompany: what runs beside each data directory, from the start or from when it is added.
 
 That is its truncation schedule and, for one that is added later, its scrub: the scrubs of the first
 ones begin with the store's other background work. Each data directory has its own worker, because a

@@ -37,12 +37,13 @@ from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
+from logservice.nodehost.measuring.measuring import Measuring
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.sealing_keys import keys_source
-from logservice.server import descriptors
+from logservice.server import descriptors, machine
 from logservice.server.archiver_process import ArchiverProcess, archiver_command
 from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
@@ -149,7 +150,10 @@ class Store:
         for worker in parts.workers:
             company.schedule(worker)
         self._changes = DirectoryChanges(parts, company, self._configured, self._kept)
-        port.register(parts, monitor.reporter.status, monitor.report, self._changes)
+        measuring = Measuring(
+            parts, machine.about_disk, machine.about_machine, machine.forget_pages
+        )
+        port.register(parts, monitor.reporter.status, monitor.report, self._changes, measuring)
         await port.start()
         section = self._config.store
         description = StoreDescription(

@@ -1,10 +1,10 @@
 """Drain: a store, or one data directory of it, gives its leaders and its replicas away.
 
-Theory of operation. For every shard with a voter on a store, or in a directory, that is drained, the leadership goes to
-another voter that is well, and the voter moves to another store. Leaders go at once, because that
-costs nothing. Replicas go a few at a time, as with repairs. A voter that is lost or halted is a
-repair, and not moved. Where no store fits, a flag says so, and the drain waits. Standing learners
-are moved by `learners`.
+Theory of operation. For every shard with a voter on a store, or in a directory, that is drained,
+the leadership goes to another voter that is well, and the voter moves to another store. Leaders go
+at once, because that costs nothing. Replicas go a few at a time, as with repairs. A voter that is
+lost or halted is a repair, and not moved. Where no store fits, a flag says so, and the drain waits.
+Standing learners are moved by `learners`.
 
 A replica that leaves a directory goes to another store, too, and never to another directory of its
 own. A store has one replica of a shard, so the new one could begin only when the old one is gone,
@@ -67,8 +67,8 @@ def remaining(state: State, store: StoreState) -> Remaining:
 
 
 def remaining_in(state: State, store: StoreState, incarnation: Incarnation) -> Remaining:
-    """What one data directory of the store still has. Data of a replica that does not run counts for
-    no directory: only the store knows where it is.
+    """What one data directory of the store still has. Data of a replica that does not run counts
+    for no directory: only the store knows where it is.
     """
     members = leaders = 0
     mine: set[tuple[int, int]] = set()

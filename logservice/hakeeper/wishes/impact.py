@@ -75,9 +75,7 @@ def of(state: State, stores: Collection[StoreId]) -> Impact:
     return Sliced(in_slices(state, stores)).at_a_stretch()
 
 
-def of_drain(
-    state: State, store: StoreId, incarnation: Incarnation | None = None
-) -> list[Finding]:
+def of_drain(state: State, store: StoreId, incarnation: Incarnation | None = None) -> list[Finding]:
     """What would wait if the store, or one data directory of it, were drained: it goes on until all
     replicas have left, so no quorum is at stake. A replica never goes to another directory of its
     store, so both are judged as if the store were away.

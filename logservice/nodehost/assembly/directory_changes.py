@@ -25,19 +25,20 @@ One change at a time. A change that was begun goes on when its caller leaves.
 INV-DIRS-1: a directory that a running store uses is one that its configuration file named when it
 was taken.
 
-INV-DIRS-2: no directory is let go of that has data of a replica, or that HAKeeper has not said to be
-drained and empty. One that failed may have data: what HAKeeper says decides.
+INV-DIRS-2: no directory is let go of that has data of a replica, or that HAKeeper has not said to
+be drained and empty. One that failed may have data: what HAKeeper says decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from logservice_wire.errors import Busy, InvalidArgument, NotReady, VerbRefused
+from logservice_wire.errors import Busy, InvalidArgument, NotReady, VerbRefused, WrongCluster
 
 from logservice import bounds
 from logservice.events import Event, emit
@@ -116,9 +117,7 @@ class DirectoryChanges:
         not drained and empty, Busy, and what a question to HAKeeper raises.
         """
         path = _checked(path)
-        return await self._one_at_a_time(
-            f"{path} is being removed", lambda: self._remove(path)
-        )
+        return await self._one_at_a_time(f"{path} is being removed", lambda: self._remove(path))
 
     async def _one_at_a_time(
         self, what: str, work: Callable[[], Awaitable[Incarnation]]
@@ -179,18 +178,26 @@ class DirectoryChanges:
     def _open(self, path: str, version: int) -> StoreDirectory:
         """By a thread. Checked before: whether it may be new; after: that nothing is in it."""
         vfs = self._parts.directories[0].seams.vfs
+        settings, fresh = self._parts.settings, True
         if vfs.exists(posixpath.join(path, IDENTITY_NAME)):
-            settings, identity = self._parts.settings, read_identity(vfs, path)
+            identity, fresh = read_identity(vfs, path), False
             ours = (identity.cluster_id, identity.store_id)
-            if ours == (settings.cluster_id, settings.store_id):
-                # Of another store or cluster: `open` says whose it is.
-                if identity.incarnation not in self._own:
-                    raise InvalidArgument(
-                        f"{path} was used before. Restart the store to use it with what is in it,"
-                        " or empty it",
-                        field="path",
-                    )
-        directory = self._parts.open_directory(path)
+            # Of one that is another store's or cluster's `open` says whose it is.
+            mine = ours == (settings.cluster_id, settings.store_id)
+            if mine and identity.incarnation not in self._own:
+                raise InvalidArgument(
+                    f"{path} was used before. Restart the store to use it with what is in it, or"
+                    " empty it",
+                    field="path",
+                )
+        try:
+            directory = self._parts.open_directory(path)
+        except BaseException:
+            # Made by us, and not whole, because the disk is full perhaps: the next try goes on.
+            with contextlib.suppress(OSError, WrongCluster):
+                if fresh and vfs.exists(posixpath.join(path, IDENTITY_NAME)):
+                    self._own.add(read_identity(vfs, path).incarnation)
+            raise
         self._own.add(directory.used.incarnation)
         try:
             if directory.logdb.replicas() or directory.damages or directory.data.unattributed_loss:

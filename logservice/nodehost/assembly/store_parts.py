@@ -67,8 +67,8 @@ from logservice.nodehost.integrity.repair import Repairer
 from logservice.nodehost.integrity.scrub import Scrubber, ScrubPass
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sealing_keys import Keys
 from logservice.state_machine import StateMachine
@@ -342,9 +342,7 @@ class StoreParts:
     def take_directory(self, directory: StoreDirectory) -> tuple[TruncationWorker, Scrubber]:
         """Use a directory from now on, in which no replica is. The caller runs what is returned."""
         worker = directory.worker(self.host)
-        scrubber = directory.scrubber(
-            self.host, self._seams.clock, self.settings.scrub_interval_s
-        )
+        scrubber = directory.scrubber(self.host, self._seams.clock, self.settings.scrub_interval_s)
         self.directories.append(directory)
         self.workers.append(worker)
         self.scrubbers.append(scrubber)

@@ -20,6 +20,8 @@ from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.memory_budget import PARTS
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.measuring.figure import Figure
+from logservice.nodehost.measuring.measuring import Measuring
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge.call import Context, effect, handler, timeout_s
@@ -46,11 +48,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         workers: Sequence[TruncationWorker] = (),
         log_level: LogLevel | None = None,
         changes: DirectoryChanges | None = None,
+        measuring: Measuring | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
         `workers`: the truncation worker of each data directory. `log_level`: of this process.
-        `changes`: of the data directories.
+        `changes`: of the data directories. `measuring`: of this store.
         """
+        self._measuring = measuring
         self._changes = changes
         self._workers = workers
         self._log_level = log_level or LogLevel("info")
@@ -138,7 +142,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         await effect(done())
         return admin_pb2.SetLogLevelResponse(log_level=_told(self._log_level))
 
-
     @handler
     async def AddDirectory(
         self, request: admin_pb2.AddDirectoryRequest, context: Context
@@ -155,6 +158,16 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         found = await self._change(request.path, context, adds=False)
         return admin_pb2.RemoveDirectoryResponse(incarnation=found)
 
+    @handler
+    async def Measure(
+        self, request: admin_pb2.MeasureRequest, context: Context
+    ) -> admin_pb2.MeasureResponse:
+        """Measure one thing; it ends when the caller leaves."""
+        if self._measuring is None:
+            raise NotReady("this store measures nothing")
+        found = await self._measuring.measure(request.what, request.target)
+        return admin_pb2.MeasureResponse(figures=[_figure(one) for one in found])
+
     async def _change(self, path: str, context: Context, *, adds: bool) -> int:
         if self._changes is None:
             raise NotReady("the data directories of this store do not change")
@@ -164,6 +177,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return await effect(asyncio.wait_for(work, limit_s))
         except TimeoutError as error:
             raise UnknownOutcome(f"{path}: the disk takes long; it goes on meanwhile") from error
+
+
+def _figure(figure: Figure) -> admin_pb2.Figure:
+    return copied(admin_pb2.Figure, figure, verdict=figure.verdict.value)
 
 
 def _told(log_level: LogLevel) -> admin_pb2.LogLevel:
