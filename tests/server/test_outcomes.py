@@ -32,6 +32,7 @@ from logservice_wire.v1 import (
 
 from logservice.ids import Incarnation, ShardId, StoreId
 from logservice.membership import Member, Membership
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.server.audit.log import AuditLog
@@ -128,7 +129,14 @@ class Broken:
             self,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, log_level=FakeLogLevel(self)), self
+            AdminService(
+                context,
+                StoreStatus,
+                no_report,
+                log_level=FakeLogLevel(self),
+                changes=FakeChanges(self),
+            ),
+            self,
         )
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -222,6 +230,21 @@ class FakeLogLevel(LogLevel):
         self._broken.took_effect(1)
 
 
+class FakeChanges(DirectoryChanges):
+    """It tells when a data directory came or went, and changes nothing."""
+
+    def __init__(self, broken: Broken) -> None:
+        self._broken = broken
+
+    async def add(self, path: str) -> Incarnation:
+        self._broken.took_effect(1)
+        return Incarnation(1)
+
+    async def remove(self, path: str) -> Incarnation:
+        self._broken.took_effect(1)
+        return Incarnation(1)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
     async with Served(1) as running:
@@ -300,6 +323,8 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
     "Admin/SetLogLevel": admin.SetLogLevelRequest(level="debug"),
+    "Admin/AddDirectory": admin.AddDirectoryRequest(path="/data"),
+    "Admin/RemoveDirectory": admin.RemoveDirectoryRequest(path="/data"),
 }
 READING = {
     "ListSessions",
@@ -312,7 +337,7 @@ READING = {
 }
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
-READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}
+READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation", "Measure"}
 
 
 async def test_every_rpc_is_a_reading_one_or_tried_here() -> None:
