@@ -594,7 +594,7 @@ ADD_DIRECTORY: Final = Rpc(
     mutates=True,
 )
 REMOVE_DIRECTORY: Final = Rpc(
-    # The second one is told that there is none: who lost an answer looks at the store first.
+    # The second one finds it gone.
     _ADMIN + "RemoveDirectory",
     admin_pb2.RemoveDirectoryRequest,
     admin_pb2.RemoveDirectoryResponse,
@@ -602,7 +602,6 @@ REMOVE_DIRECTORY: Final = Rpc(
     shard="",
     admin=True,
     mutates=True,
-    idempotent=False,
 )
 MEASURE: Final = Rpc(
     _ADMIN + "Measure",

@@ -23,7 +23,6 @@ from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.measuring.measuring import Measuring
 from logservice.server.audit.log import AuditLog, audit_log_of
 from logservice.server.edge import acceptor, wake_ups
 from logservice.server.edge.answers import AnswerBudget
@@ -36,6 +35,7 @@ from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calli
 from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
+from logservice.server.measuring import Measuring
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService

@@ -37,7 +37,6 @@ from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
-from logservice.nodehost.measuring.measuring import Measuring
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
@@ -50,6 +49,7 @@ from logservice.server.crash import crash
 from logservice.server.directory_company import DirectoryCompany
 from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
+from logservice.server.measuring import Measuring
 from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns

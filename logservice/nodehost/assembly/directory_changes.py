@@ -88,6 +88,8 @@ class DirectoryChanges:
         self._busy = ""
         self._own: set[Incarnation] = set()
         """Of directories that this process made, or let go of."""
+        self._gone: dict[str, Incarnation] = {}
+        """What was let go of, by its path."""
         self._tasks: set[asyncio.Task[Incarnation]] = set()
 
     async def add(self, path: str) -> Incarnation:
@@ -111,7 +113,8 @@ class DirectoryChanges:
         return await self._one_at_a_time(f"{path} is being added", lambda: self._add(path))
 
     async def remove(self, path: str) -> Incarnation:
-        """Let go of the directory at `path`; returns the incarnation that it had.
+        """Let go of the directory at `path`; returns the incarnation that it had. Nothing happens
+        if this process has let go of it before.
 
         Raises InvalidArgument{field: path} for one that is not used, VerbRefused for one that is
         not drained and empty, Busy, and what a question to HAKeeper raises.
@@ -171,6 +174,7 @@ class DirectoryChanges:
             await directory.raise_version(version.value)
         worker, scrubber = self._parts.take_directory(directory)
         self._company.joined(worker, scrubber)
+        self._gone.pop(path, None)
         incarnation = directory.used.incarnation
         emit(logger, Event.DIRECTORY_ADDED, path=path, incarnation=incarnation)
         return incarnation
@@ -215,6 +219,8 @@ class DirectoryChanges:
     async def _remove(self, path: str) -> Incarnation:
         parts = self._parts
         found = [one for one in parts.directories if one.data.path == path]
+        if not found and path in self._gone:
+            return self._gone[path]
         if not found:
             there = ", ".join(one.data.path for one in parts.directories)
             raise InvalidArgument(f"the data directories here are {there}", field="path")
@@ -232,6 +238,7 @@ class DirectoryChanges:
         invariant(stored == 0, "INV-DIRS-2", path=path, stored=stored)
         parts.drop_directory(directory)
         self._own.add(used.incarnation)
+        self._gone[path] = used.incarnation
         emit(logger, Event.DIRECTORY_REMOVED, path=path, incarnation=used.incarnation)
         await used.engine.stop()
         closing = apart(directory.close, "directory")

@@ -254,8 +254,6 @@ class StoreParts:
             self.directory.heard_us,
             lambda: self.host.cluster_version.value >= 2,
         )
-        self._books: Mapping[str, AddressBook | Directory | AccessBook]
-        self._books = {"ADDRESSES": self.book, "DIRECTORY": self.directory, "ACCESS": self.access}
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
         self.lookups = self._lookups()
@@ -290,6 +288,11 @@ class StoreParts:
         )
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
+
+    @property
+    def _books(self) -> Mapping[str, AddressBook | Directory | AccessBook]:
+        """What is remembered, by the names of the files."""
+        return {"ADDRESSES": self.book, "DIRECTORY": self.directory, "ACCESS": self.access}
 
     def _lookups(self) -> Lookups:
         return Lookups(

@@ -21,11 +21,11 @@ from logservice.memory_budget import PARTS
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.measuring.figure import Figure
-from logservice.nodehost.measuring.measuring import Measuring
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge.call import Context, effect, handler, timeout_s
 from logservice.server.log_level import LogLevel
+from logservice.server.measuring import Measuring
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import (
     DirectoryStatus,

@@ -30,7 +30,6 @@ from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.space.disk_space import DiskState
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.measuring import measuring as module
 from logservice.nodehost.measuring.disk import FILE_NAME, Ended, measure_disk
 from logservice.nodehost.measuring.figure import (
     Figure,
@@ -40,11 +39,12 @@ from logservice.nodehost.measuring.figure import (
     fact,
     quantile,
 )
-from logservice.nodehost.measuring.measuring import Measuring
 from logservice.nodehost.measuring.network import ECHO, Heard, Sent, Way
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.question import Question
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.server import measuring as module
+from logservice.server.measuring import Measuring
 from tests.nodehost.assembled import assemble
 from tests.nodehost.cluster import log_machine
 from tests.waiting import eventually
