@@ -332,6 +332,8 @@ def test_a_learner_in_a_drained_directory_is_replaced_before_it_goes() -> None:
     )
     model.run_until(lambda: ONE in model.shards, 100)
     model.run_until(lambda: bool(model.shards[ONE].membership.learners), 400)
+    # One that is still on its way would be given up, and another one brought elsewhere.
+    model.run_until(lambda: not model.state.operators, 400)
     (learner,) = model.shards[ONE].membership.learners
     member = model.shards[ONE].membership.member(learner)
     assert member is not None
