@@ -149,7 +149,9 @@ class Store:
         )
         for worker in parts.workers:
             company.schedule(worker)
-        self._changes = DirectoryChanges(parts, company, self._configured, self._kept)
+        self._changes = DirectoryChanges(
+            parts, company, self._configured, self._kept, self._crowded
+        )
         measuring = Measuring(
             parts, machine.about_disk, machine.about_machine, machine.forget_pages
         )
@@ -219,6 +221,19 @@ class Store:
     def _configured(self) -> list[str]:
         """What the configuration file names as data directories now. Raises InvalidArgument."""
         return [os.path.abspath(path) for path in self._read_again().store.data_directories]
+
+    def _crowded(self, directories: int) -> str:
+        """Why the process cannot have so many data directories: its descriptors were divided at the
+        start, and what clients may have is not taken from them.
+        """
+        assert self._shares is not None  # asked after the start
+        wanted = descriptors.share(self._shares.limit, directories)
+        if wanted.clients >= self._shares.clients:
+            return ""
+        return (
+            f"the limit of open files is {self._shares.limit}, which leaves no room for another"
+            " data directory: raise it (LimitNOFILE), or restart the store"
+        )
 
     def _kept(self, path: str) -> str:
         """Why a data directory stays although it is empty."""

@@ -254,6 +254,7 @@ def test_unknown_names_are_refused() -> None:
     outcome = drain(model, Incarnation(7))
     assert isinstance(outcome, Rejected)
     assert outcome.metadata["field"] == "incarnation"
+    assert drain(model, Incarnation(7), undo=True) == Applied(duplicate=True)
     assert drain(model, SECOND) == Applied()
     assert drain(model, SECOND) == Applied(duplicate=True)
 

@@ -300,6 +300,34 @@ async def test_in_use_by_another_process(world: World) -> None:
     other.close()
 
 
+async def test_no_more_directories_than_a_heartbeat_names(world: World) -> None:
+    """DATA_DIRECTORIES_MAX, also when the file names others by now."""
+    names = [f"d{number}" for number in range(bounds.DATA_DIRECTORIES_MAX)]
+    world.named = [world.path(name) for name in names]
+    for name in names[:-1]:
+        await world.changes.add(world.path(name))
+    error = await error_of(lambda: world.changes.add(world.path(names[-1])))
+    assert isinstance(error, VerbRefused)
+    assert len(used(world)) == bounds.DATA_DIRECTORIES_MAX
+    assert names[-1] not in world.names()
+
+
+async def test_a_process_without_descriptors_for_another_one(world: World) -> None:
+    said: list[int] = []
+
+    def crowded(count: int) -> str:
+        said.append(count)
+        return "too few descriptors"
+
+    world.changes = DirectoryChanges(
+        world.parts, world.company, lambda: world.named, crowded=crowded
+    )
+    error = await error_of(lambda: world.changes.add(world.path("b")))
+    assert isinstance(error, VerbRefused)
+    assert said == [2]
+    assert "b" not in world.names()
+
+
 async def test_a_symlink_to_one_that_is_used(world: World) -> None:
     world.link("b", "a")
     error = await error_of(lambda: world.changes.add(world.path("b")))

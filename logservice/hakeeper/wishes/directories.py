@@ -8,7 +8,7 @@ back with the next start and gets no replica.
 
 Refused is a drain that would leave the store without a directory for replicas: that is a drain of
 the store, and has a verb of its own. Refused unless forced is one after which replicas would find
-no place: then flags say what waits.
+no place: then flags say what waits. To use a directory again is never refused.
 
 A store has DATA_DIRECTORIES_MAX wishes at most. Those of directories that it does not report any
 more give way.
@@ -34,7 +34,7 @@ def apply_drain(state: State, verb: DrainDirectory) -> Outcome:
         return wrong("store_id", named_store.no_store(state, verb.store))
     incarnation = Incarnation(verb.incarnation)
     drained = incarnation in store.drained
-    if store.directory(incarnation) is None and not drained:
+    if store.directory(incarnation) is None and not drained and not verb.undo:
         return wrong("incarnation", f"{store.store} has no data directory {incarnation}")
     if drained is not verb.undo:
         return Applied(duplicate=True)

@@ -76,11 +76,14 @@ class DirectoryChanges:
         company: Company,
         configured: Callable[[], Sequence[str]],
         kept: Callable[[str], str] = lambda _: "",
+        crowded: Callable[[int], str] = lambda _: "",
     ) -> None:
         """`configured`: the paths that the configuration file names now, absolute; it raises
         InvalidArgument for a file that does not read. `kept`: why the directory at a path has to
-        stay, empty when nothing but the log is in it.
+        stay, empty when nothing but the log is in it. `crowded`: why the process cannot have so
+        many directories, empty when it can.
         """
+        self._crowded = crowded
         self._parts = parts
         self._company = company
         self._configured = configured
@@ -96,8 +99,9 @@ class DirectoryChanges:
         """Use the directory at `path`; returns its incarnation. Nothing happens if it is used.
 
         Raises InvalidArgument{field: path} for a path that is not absolute, is not in the
-        configuration file or cannot be used, WrongCluster, Busy, NotReady when the disk does not
-        answer in time: then the directory is not used, and the call may be repeated.
+        configuration file or cannot be used, WrongCluster, VerbRefused for one too many, Busy,
+        NotReady when the disk does not answer in time: then the directory is not used, and the call
+        may be repeated.
         """
         path = _checked(path)
         for directory in self._parts.directories:
@@ -110,6 +114,11 @@ class DirectoryChanges:
                 " would not have it. Write it there first",
                 field="path",
             )
+        count = len(self._parts.directories) + len(self._parts.unopened) + 1
+        if count > bounds.DATA_DIRECTORIES_MAX:
+            raise _refused(f"a store has {bounds.DATA_DIRECTORIES_MAX} data directories at most")
+        if why := self._crowded(count):
+            raise _refused(why)
         return await self._one_at_a_time(f"{path} is being added", lambda: self._add(path))
 
     async def remove(self, path: str) -> Incarnation:
