@@ -256,8 +256,6 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "SetLogLevel": lambda: admin_pb2.SetLogLevelResponse(
         log_level=admin_pb2.LogLevel(level="debug", configured="info", ends_in_ms=599_999)
     ),
-    "AddDirectory": lambda: admin_pb2.AddDirectoryResponse(incarnation=77),
-    "RemoveDirectory": lambda: admin_pb2.RemoveDirectoryResponse(incarnation=77),
     "DrainDirectory": hakeeper_pb2.DrainDirectoryResponse,
     "TransferLeader": lambda: admin_pb2.TransferLeaderResponse(leader_store="s2"),
 }
@@ -363,9 +361,7 @@ COMMANDS = {
     "stores": ("stores",),
     "store": ("store", "ADDRESS"),
     "store-log-level": ("store", "ADDRESS", "log-level"),
-    "store-directory-add": ("store", "ADDRESS", "directory", "add", "/s1/b"),
     "store-directory-drain": ("store", "s2", "directory", "drain", "/s2/a"),
-    "store-directory-remove": ("store", "ADDRESS", "directory", "remove", "/s1/b"),
     "store-log-level-set": ("store", "ADDRESS", "log-level", "debug", "--for", "10m"),
     "admit": ("admit", "s4", "--hakeeper"),
     "joining": ("joining", "by-verb"),
