@@ -86,8 +86,10 @@ def test_the_verb_says_what_was_taken_up_and_labels_reach_the_cluster(
     assert isinstance(after, dict)
     assert before["config"]["digest"] == looked["config"] != found["config"]
     wait_until(
-        lambda: ctl.json("store", "store-1")["config"]  # type: ignore[index,call-overload]
-        == {**after["config"], "digest": found["config"], "waiting": ["storage.segment_bytes"]}
+        lambda: (
+            ctl.json("store", "store-1")["config"]  # type: ignore[index,call-overload]
+            == {**after["config"], "digest": found["config"], "waiting": ["storage.segment_bytes"]}
+        )
     )
     wait_until(lambda: ctl.json("stores")[0]["zone"] == "moved")  # type: ignore[index,call-overload]
     assert "waiting for restart" in ctl("store", "store-1").out
