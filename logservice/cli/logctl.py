@@ -57,6 +57,11 @@ _SECTIONS = {
         "services": (f"{_CTL}.services:services", "Show the database's services, or order one."),
         "tn": (f"{_CTL}.tn_shards:tn", "Show TN shards, create or delete one."),
         "acl": (f"{_CTL}.access:acl", "Say who may do what."),
+        "identities": (
+            f"{_CTL}.identities:identities",
+            "Show who has called the stores, and who was denied what.",
+        ),
+        "quota": (f"{_CTL}.quotas:quota", "Limit what identities use of each store."),
         "upgrade": (f"{_CTL}.upgrade:upgrade", "Show the cluster version, or raise it."),
         "diff": (f"{_DECLARED}:diff", "Show what `logctl apply FILE` would change."),
         "apply": (f"{_DECLARED}:apply", "Make the cluster what FILE declares."),

@@ -32,6 +32,8 @@ from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.identity_book import IdentityBook
+from logservice.server.edge.identity_limits import ConfiguredLimits, IdentityLimits
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
@@ -72,10 +74,12 @@ class ClientPort:
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
+        self.seen = IdentityBook()
         self.calls = CallBook()
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         self._log_level = LogLevel(config.logging.level)
+        self.limits: IdentityLimits | None = None
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -115,7 +119,9 @@ class ClientPort:
         """
         assert self._server is not None  # bound before
         limits = self._config.limits
-        self.gate = self._gate_of(parts)
+        self.limits = IdentityLimits(self._configured_limits(), parts.host.quotas)
+        self.gate = self._gate_of(parts, self.limits)
+        self.limits.follow(self._take_limits)
         if self._config.tls.enabled:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
@@ -123,12 +129,13 @@ class ClientPort:
         server = GuardedServer(
             self._server,
             self.gate,
-            Auditor(self.audit),
+            Auditor(self.audit, self.seen),
             self._tracing,
             self._connections,
             budget,
             self.lines,
             self.calls,
+            self.seen,
         )
         context = self._context = StoreContext(
             parts.host, limits, parts.book.client_address, calling.get, budget
@@ -142,6 +149,8 @@ class ClientPort:
                 parts.access,
                 context.caller,
                 parts.settings.hakeeper_tick_s,
+                lambda: self._config.security.admins,
+                self.limits,
             ),
             server,
         )
@@ -152,6 +161,7 @@ class ClientPort:
                 report,
                 parts.workers,
                 self._log_level,
+                self.seen,
                 self._reloads,
             ),
             server,
@@ -166,12 +176,22 @@ class ClientPort:
         self._log_level.configure(config.logging.level)
         if self._context is not None:
             self._context.limits = config.limits
-        if self.gate is not None:
-            self.gate.configure(_quotas(config), frozenset(config.security.admins))
         if self.audit is not None:
             self.audit.data = config.audit.data
         if self._connections is not None:
             self._connections.change(self._connection_limits())
+        if self.gate is not None and self.limits is not None:
+            self.gate.use_admins(frozenset(config.security.admins))
+            self.limits.configure(self._configured_limits())
+            self._take_limits()
+
+    def _take_limits(self) -> None:
+        """What identities may use has changed."""
+        assert self.limits is not None
+        assert self.gate is not None
+        assert self._connections is not None
+        self.gate.take_limits()
+        self._connections.limit(self.limits.connections_of, self.limits.address_connections)
 
     async def start(self) -> None:
         """Answer calls."""
@@ -223,7 +243,22 @@ class ClientPort:
             undelivered,
         )
 
-    def _gate_of(self, parts: StoreParts) -> Gate:
+    def _configured_limits(self) -> ConfiguredLimits:
+        limits = self._config.limits
+        return ConfiguredLimits(
+            QuotaLimits(
+                limits.identity_rpcs_max,
+                limits.identity_streams_max,
+                limits.identity_requests_per_s,
+                limits.identity_bytes_per_s,
+            ),
+            limits.identity_connections_max,
+            limits.address_connections_max,
+            self._clients,
+            one_identity=self._tls is None,
+        )
+
+    def _gate_of(self, parts: StoreParts, limits: IdentityLimits) -> Gate:
         tls, used = self._config.tls, self._tls
 
         async def name_of(shard: ShardId) -> str | None:
@@ -240,15 +275,5 @@ class ClientPort:
             parts.access,
             identities if tls.enabled else None,
             name_of,
-            _quotas(self._config),
+            limits.of,
         )
-
-
-def _quotas(config: StoreConfig) -> QuotaLimits:
-    limits = config.limits
-    return QuotaLimits(
-        limits.identity_rpcs_max,
-        limits.identity_streams_max,
-        limits.identity_requests_per_s,
-        limits.identity_bytes_per_s,
-    )

@@ -95,7 +95,7 @@ class Broken:
         self.effects = 0
         self.address_of: Callable[[Any], str] = lambda _: ""
         self.limits = QuotaLimits(bytes_per_s=1e12)
-        self.gate = Gate(SimpleNamespace(list=None), None, None, self.limits)  # type: ignore[arg-type]
+        self.gate = Gate(SimpleNamespace(list=None), None, None, lambda _: self.limits)  # type: ignore[arg-type]
 
     def took_effect(self, shard: int) -> None:
         self.effects += 1
@@ -291,6 +291,7 @@ UNARY: dict[str, Any] = {
     "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
         identity="logservice://t/c/client/x", scope="*", grant=["read"]
     ),
+    "HAKeeper/SetQuota": hakeeper.SetQuotaRequest(quota=hakeeper.IdentityQuota(rpcs_max=9)),
     "HAKeeper/AdmitStore": hakeeper.AdmitStoreRequest(store_id="s9"),
     "HAKeeper/SendServiceCommand": hakeeper.SendServiceCommandRequest(
         service_id="s", kind="k", request_id="r"
@@ -328,6 +329,7 @@ READING = {
     "GetShardStatus",
     "AppendStream",
 }
+READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}

@@ -181,6 +181,62 @@ class LogLevel(_message.Message):
     ends_in_ms: int
     def __init__(self, level: _Optional[str] = ..., configured: _Optional[str] = ..., ends_in_ms: _Optional[int] = ...) -> None: ...
 
+class ListIdentitiesRequest(_message.Message):
+    __slots__ = ("after", "limit", "identity")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    identity: str
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class SeenIdentity(_message.Message):
+    __slots__ = ("identity", "first_us", "last_us", "peer", "serial", "not_after_us", "calls", "streams", "busy", "denials", "denied_us", "denied_what", "denied_shard", "denied_why")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_US_FIELD_NUMBER: _ClassVar[int]
+    LAST_US_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    NOT_AFTER_US_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    DENIALS_FIELD_NUMBER: _ClassVar[int]
+    DENIED_US_FIELD_NUMBER: _ClassVar[int]
+    DENIED_WHAT_FIELD_NUMBER: _ClassVar[int]
+    DENIED_SHARD_FIELD_NUMBER: _ClassVar[int]
+    DENIED_WHY_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    first_us: int
+    last_us: int
+    peer: str
+    serial: str
+    not_after_us: int
+    calls: int
+    streams: int
+    busy: int
+    denials: int
+    denied_us: int
+    denied_what: str
+    denied_shard: int
+    denied_why: str
+    def __init__(self, identity: _Optional[str] = ..., first_us: _Optional[int] = ..., last_us: _Optional[int] = ..., peer: _Optional[str] = ..., serial: _Optional[str] = ..., not_after_us: _Optional[int] = ..., calls: _Optional[int] = ..., streams: _Optional[int] = ..., busy: _Optional[int] = ..., denials: _Optional[int] = ..., denied_us: _Optional[int] = ..., denied_what: _Optional[str] = ..., denied_shard: _Optional[int] = ..., denied_why: _Optional[str] = ...) -> None: ...
+
+class ListIdentitiesResponse(_message.Message):
+    __slots__ = ("store_id", "since_us", "forgotten", "identities", "after")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    since_us: int
+    forgotten: int
+    identities: _containers.RepeatedCompositeFieldContainer[SeenIdentity]
+    after: str
+    def __init__(self, store_id: _Optional[str] = ..., since_us: _Optional[int] = ..., forgotten: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[SeenIdentity, _Mapping]]] = ..., after: _Optional[str] = ...) -> None: ...
+
 class SetLogLevelRequest(_message.Message):
     __slots__ = ("level", "for_ms")
     LEVEL_FIELD_NUMBER: _ClassVar[int]

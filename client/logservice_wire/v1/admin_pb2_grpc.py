@@ -54,6 +54,11 @@ class AdminStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
                 _registered_method=True)
+        self.ListIdentities = channel.unary_unary(
+                '/logservice.v1.Admin/ListIdentities',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesResponse.FromString,
+                _registered_method=True)
         self.SetLogLevel = channel.unary_unary(
                 '/logservice.v1.Admin/SetLogLevel',
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
@@ -96,6 +101,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListIdentities(self, request, context):
+        """Who has called this store since it started, and who was denied what, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetLogLevel(self, request, context):
         """How much this store writes to its log, until it restarts or a time is over. Nothing is kept of it.
         """
@@ -132,6 +144,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.TransferLeader,
                     request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderResponse.SerializeToString,
+            ),
+            'ListIdentities': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListIdentities,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesResponse.SerializeToString,
             ),
             'SetLogLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.SetLogLevel,
@@ -252,6 +269,33 @@ class Admin(object):
             '/logservice.v1.Admin/TransferLeader',
             logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
             logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListIdentities(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/ListIdentities',
+            logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesResponse.FromString,
             options,
             channel_credentials,
             insecure,
