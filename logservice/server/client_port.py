@@ -168,23 +168,6 @@ class ClientPort:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
-    def configure(self, config: StoreConfig) -> None:
-        """Another configuration while the port serves; see `server.reload.effects` for what may be
-        different in it.
-        """
-        self._config = config
-        self._log_level.configure(config.logging.level)
-        if self._context is not None:
-            self._context.limits = config.limits
-        if self.audit is not None:
-            self.audit.data = config.audit.data
-        if self._connections is not None:
-            self._connections.change(self._connection_limits())
-        if self.gate is not None and self.limits is not None:
-            self.gate.use_admins(frozenset(config.security.admins))
-            self.limits.configure(self._configured_limits())
-            self._take_limits()
-
     def _take_limits(self) -> None:
         """What identities may use has changed."""
         assert self.limits is not None
@@ -192,6 +175,23 @@ class ClientPort:
         assert self._connections is not None
         self.gate.take_limits()
         self._connections.limit(self.limits.connections_of, self.limits.address_connections)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Another configuration while the port serves; see `server.reload.effects` for what may be
+        different in it. Nothing is done before `register`.
+        """
+        self._config = config
+        self._log_level.configure(config.logging.level)
+        if self._context is not None:
+            self._context.limits = config.limits
+        if self.audit is not None:
+            self.audit.data = config.audit.data
+        if self.gate is None or self.limits is None or self._connections is None:
+            return
+        self.gate.configure(frozenset(config.security.admins))
+        self.limits.configure(self._configured_limits())
+        self._connections.change(self._connection_limits())
+        self._take_limits()
 
     async def start(self) -> None:
         """Answer calls."""

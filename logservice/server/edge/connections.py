@@ -142,9 +142,7 @@ class Connections:
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
 
     def change(self, limits: ConnectionLimits) -> None:
-        """Other limits from now on; connections above them are cut at the next look, but for those
-        of an identity: it only gets no more.
-        """
+        """Other limits from now on; half-open connections above them are cut at the next look."""
         self._limits = limits
         self._wake.set()
 

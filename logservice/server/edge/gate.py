@@ -187,8 +187,8 @@ class Gate:
         for uri, quota in self._quotas.items():
             quota.change(self.limits_of(uri))
 
-    def use_admins(self, admins: Collection[str]) -> None:
-        """Other administrators from now on, also for callers that are known."""
+    def configure(self, admins: Collection[str]) -> None:
+        """Other administrators from now on, also among callers that are known."""
         if self.identities is not None and self.identities.admins != admins:
             self.identities = replace(self.identities, admins=admins)
             # Who may do everything is noted with each caller.

@@ -42,7 +42,7 @@ class IdentityLimits:
         self._table = table
 
     def configure(self, configured: ConfiguredLimits) -> None:
-        """The configuration says something else; what HAKeeper says goes on."""
+        """The configuration says something else now; whoever follows is not told."""
         self._configured = configured
 
     def follow(self, changed: Callable[[], None]) -> None:

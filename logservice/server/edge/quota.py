@@ -54,7 +54,9 @@ class Quota:
         """Whether messages of a stream are counted at all."""
 
     def change(self, limits: QuotaLimits) -> None:
-        """From now on these are the limits."""
+        """Other limits from now on. What is under way goes on. What is owed at a rate that is gone
+        is not owed any more, or a rate that was too low by mistake would be felt for long.
+        """
         if limits != self.limits:
             self._set(limits)
 

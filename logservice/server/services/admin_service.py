@@ -43,8 +43,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         reloads: Reloads | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
-        `workers`: the truncation worker of each data directory. `seen`: who has called it.
-        `log_level`, `reloads`: of this process.
+        `workers`: the truncation worker of each data directory. `log_level`, `reloads`: of this
+        process. `seen`: who has called it.
         """
         self._seen = IdentityBook() if seen is None else seen
         self._reloads = reloads

@@ -93,7 +93,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     ) -> None:
         """`hakeeper` reaches shard 0 from this store, `lookups` its directory, too; `access` is the
         list in force here. `caller` returns the identity whose call is being served, `limits` those
-        that are in force. `tick_s`: HAKeeper's tick. `admins`: who may do everything here
+        that are in force. `tick_s`: HAKeeper's tick. `admins` returns who may do everything here
         (`SecuritySection`). `identity_limits`: what identities may use here.
         """
         self._admins = admins
