@@ -24,6 +24,7 @@ from logservice.server.edge.call import Context, failed, noted
 from logservice.server.edge.gate import Caller, Gate, shard_of
 from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import pay_answer
+from logservice.server.edge.token_addresses import move_in
 from logservice.server.edge.undelivered import Delivered
 
 
@@ -115,6 +116,7 @@ class GuardedStream:
         """Send a message; the call ends without an answer when it is not taken for too long."""
         if not (self._tells_outcomes or self._gate.in_force(self._caller, self._listed)):
             await self._ask()
+        move_in(message)
         quota = self._caller.quota
         if quota.counts_bytes:
             noted(pay_answer, quota, message)

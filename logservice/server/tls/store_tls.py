@@ -9,7 +9,7 @@ right. So a rotation may replace file after file in any order.
 A plane's revocation lists are a part of its set. The gate and the peer transport look at the lists
 in use (`logservice.revocation`), also for calls and connections that are under way.
 
-New handshakes take the new set: gRPC asks `_fetch` at each one, and the peer transport is told
+New handshakes take the new set: gRPC asks `fetch` at each one, and the peer transport is told
 (`on_peer_change`) and opens its listener anew. Connections that exist live on until they reach
 their age (`TlsSection.connection_age_max_s`), which both planes enforce.
 
@@ -81,7 +81,6 @@ class StoreTls:
         for plane, paths in self._paths.items():
             self._seen[plane] = _signature(paths)
             self._use(plane, self._read(plane))
-        self._served = self._used[CLIENT_PLANE]
 
     # --- what is in use ---------------------------------------------------------------------------
 
@@ -128,14 +127,27 @@ class StoreTls:
             found += [f"{plane}: {problem}" for problem in revocations.alarms(now)]
         return found
 
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """Credentials for gRPC's port: clients need a certificate; TLS 1.2 or later (gRPC's own
-        floor).
+    def server_credentials(self, *, asking: bool = True) -> grpc.ServerCredentials:
+        """Credentials for a port of gRPC; TLS 1.2 or later (gRPC's own floor). `asking`: clients
+        need a certificate; without, none is asked for.
         """
+        served = self._used[CLIENT_PLANE]
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            """The new set, on one of gRPC's threads at each handshake; None to keep the present
+            one.
+            """
+            nonlocal served
+            used = self._used[CLIENT_PLANE]
+            if used is served:
+                return None
+            served = used
+            return _grpc_configuration(used, asking=asking)
+
         return grpc.dynamic_ssl_server_credentials(
-            _grpc_configuration(self._served),
-            self._fetch,  # type: ignore[arg-type]  # the stub does not know that None is allowed
-            require_client_authentication=True,
+            _grpc_configuration(served, asking=asking),
+            fetch,  # type: ignore[arg-type]  # the stub does not know that None is allowed
+            require_client_authentication=asking,
         )
 
     def server_context(self) -> ssl.SSLContext:
@@ -212,14 +224,6 @@ class StoreTls:
             self._used[plane].lists if plane in self._used else (),
         )
 
-    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """The new set, on one of gRPC's threads at each handshake; None to keep the present one."""
-        used = self._used[CLIENT_PLANE]
-        if used is self._served:
-            return None
-        self._served = used
-        return _grpc_configuration(used)
-
 
 def _paths(authorities: str, certificate: str, key: str, lists: str) -> PemPaths:
     return PemPaths(Path(authorities), Path(certificate), Path(key), Path(lists) if lists else None)
@@ -244,9 +248,11 @@ def _signature(paths: PemPaths) -> object:
     return found
 
 
-def _grpc_configuration(material: PemMaterial) -> grpc.ServerCertificateConfiguration:
+def _grpc_configuration(
+    material: PemMaterial, *, asking: bool
+) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
-        [(material.key, material.certificate)], material.ca
+        [(material.key, material.certificate)], material.ca if asking else None
     )
 
 
