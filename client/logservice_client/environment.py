@@ -1,8 +1,8 @@
 """environment: where the stores are and how TLS is spoken, from the variables that `logctl` takes.
 
 ``LOGSERVICE_ENDPOINTS``, and for TLS the files ``LOGSERVICE_TLS_CA``, ``LOGSERVICE_TLS_CERT``,
-``LOGSERVICE_TLS_KEY`` and the name ``LOGSERVICE_TLS_SERVER_NAME``. ``logservice cluster up`` prints
-them.
+``LOGSERVICE_TLS_KEY`` and the name ``LOGSERVICE_TLS_SERVER_NAME``; ``LOGSERVICE_TOKEN_FILE`` is a
+file with a bearer token. ``logservice cluster up`` prints them.
 """
 
 from __future__ import annotations
@@ -23,4 +23,6 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, 
     if not endpoints:
         raise InvalidArgument("LOGSERVICE_ENDPOINTS names no store", field="endpoints")
     files = [environment.get(f"LOGSERVICE_TLS_{name}", "") for name in _TLS]
-    return endpoints, tls_from_files(*files)
+    return endpoints, tls_from_files(
+        *files, token_file=environment.get("LOGSERVICE_TOKEN_FILE", "")
+    )

@@ -27,7 +27,8 @@ class Session:
     def of(cls, options: Mapping[str, Any]) -> Self:
         """From the options of `logctl` itself, by their names. Raises InvalidArgument."""
         files = [options[f"tls_{name}"] for name in ("ca", "cert", "key", "server_name")]
-        return cls(options["endpoints"], options["timeout"], tls_from_files(*files))
+        tls = tls_from_files(*files, token_file=options["token_file"])
+        return cls(options["endpoints"], options["timeout"], tls)
 
     def run(self, work: Callable[[LogClient], Awaitable[T]]) -> T:
         """Run `work` with a connected client. Raises what `work` raises."""

@@ -13,7 +13,7 @@ import asyncio
 from typing import Any
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
-from logservice_wire.errors import DeadlineExceeded, LogServiceError
+from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotReady, Unauthenticated
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
@@ -26,6 +26,7 @@ from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import pay_answer
 from logservice.server.edge.token_addresses import move_in
 from logservice.server.edge.undelivered import Delivered
+from logservice.server.tokens.token_check import TOKENS
 
 
 class GuardedStream:
@@ -96,6 +97,11 @@ class GuardedStream:
             self._listed = await self._gate.admit(self._caller, self._rpc, self._shard)
         except LogServiceError as error:
             self._auditor.denied(self._rpc, self._context, self._caller, self._shard, error)
+            if self._admitted and self._caller.keys is not None and type(error) is Unauthenticated:
+                raise NotReady(
+                    f"{error.message}; the stream may begin again with another token",
+                    **{TOKENS: "stream"},
+                ) from error
             raise
 
     async def read(self) -> Any:
