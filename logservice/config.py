@@ -38,6 +38,16 @@ Name = Annotated[
 ]
 """Names of stores, clusters and hosts: they end up in file names, addresses and tables."""
 
+CipherSuite = Literal[
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+]
+"""The suites of TLS 1.2 that keep past traffic secret when a key is lost, by OpenSSL's names."""
+
 _MIB: Final = 1024 * 1024
 _MONTH_S: Final = 31 * 86_400.0
 
@@ -209,14 +219,23 @@ class TruncationSection(_Section, frozen=True, kw_only=True):
 
 
 class AdminSection(_Section, frozen=True, kw_only=True):
-    """[admin]: the HTTP port for operators: probes, metrics, a page. Read-only, plain HTTP."""
+    """[admin]: the HTTP port for operators: probes, metrics, a page. Read-only."""
 
     listen: str = "127.0.0.1:0"
     advertise: str | None = None
     """Where operators and Prometheus reach the port, when that is another address."""
     allow_remote: bool = False
-    """Whether `listen` may be an address that other machines can reach: the port asks nobody who
-    they are."""
+    """Whether `listen` may be an address that other machines can reach. Without `authentication`
+    the port then tells everybody there what it knows."""
+    tls: bool = False
+    """Whether the port speaks HTTPS."""
+    certificate: str = ""
+    """PEM: what it shows, and the chain behind it; "": what the store shows to clients. The next
+    key is its key."""
+    key: str = ""
+    authentication: Literal["none", "required"] = "none"
+    """Whether everything but /healthz and /readyz needs a client's certificate or a bearer token of
+    an identity that has some role."""
 
 
 class LoggingSection(_Section, frozen=True, kw_only=True):
@@ -305,6 +324,9 @@ class TlsSection(_Section, frozen=True, kw_only=True):
     revocation_strict: bool = False
     """Whether everybody of an authority is refused whose list is overdue or missing. By default an
     overdue list goes on refusing whom it names, is an alarm, and lets the others in."""
+    ciphers: Annotated[tuple[CipherSuite, ...], Meta(max_length=6)] = ()
+    """Suites of TLS 1.2 that the store takes on all ports, in its order of preference; empty: the
+    libraries' choice. Those of TLS 1.3 are always taken."""
     reload_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     connection_age_max_s: Annotated[float, Meta(ge=1, le=86_400)] = bounds.CONNECTION_AGE_MAX_S
     """A removed CA or an expired certificate is out of use at the latest after this long."""
@@ -452,6 +474,11 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
         store=msgspec.structs.replace(config.store, data_directories=directories),
         tls=msgspec.structs.replace(config.tls, **files),
         tokens=_tokens_beside(path.parent, config.tokens),
+        admin=msgspec.structs.replace(
+            config.admin,
+            certificate=_beside(path.parent, config.admin.certificate),
+            key=_beside(path.parent, config.admin.key),
+        ),
         audit=msgspec.structs.replace(
             config.audit,
             directory=str(path.parent / config.audit.directory) if config.audit.directory else "",
@@ -470,11 +497,18 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
 
 
 def _tokens_beside(folder: Path, tokens: TokensSection) -> TokensSection:
-    def beside(name: str) -> str:
-        return str(folder / name) if name and not name.startswith("https://") else name
+    files = {name: getattr(tokens, name) for name in _TOKEN_FILES}
+    return msgspec.structs.replace(
+        tokens,
+        **{
+            name: file if file.startswith("https://") else _beside(folder, file)
+            for name, file in files.items()
+        },
+    )
 
-    files = {name: beside(getattr(tokens, name)) for name in _TOKEN_FILES}
-    return msgspec.structs.replace(tokens, **files)
+
+def _beside(folder: Path, name: str) -> str:
+    return str(folder / name) if name else ""
 
 
 def check_files(config: StoreConfig) -> None:
@@ -491,6 +525,8 @@ def check_files(config: StoreConfig) -> None:
         if not (file := getattr(config.tokens, name)).startswith("https://")
     }
     files |= {
+        "admin.certificate": config.admin.certificate,
+        "admin.key": config.admin.key,
         "archive.config": config.archive.config,
         "storage.keys_file": config.storage.keys_file,
     }
@@ -548,7 +584,7 @@ def check(config: StoreConfig) -> None:
     _check_tls(config)
     _check_tokens(config)
     _check_addresses(config)
-    _check_admin(config.admin)
+    _check_admin(config)
     _check_one_port_each(config)
     _check_times(config)
     _check_bootstrap(config)
@@ -690,13 +726,25 @@ def _check_addresses(config: StoreConfig) -> None:
             )
 
 
-def _check_admin(admin: AdminSection) -> None:
+def _check_admin(config: StoreConfig) -> None:
+    admin = config.admin
     address = Address.parse(admin.listen, "admin.listen")
     if not address.loopback and not admin.allow_remote:
         raise ConfigError(
             "admin.listen",
-            f"{admin.listen!r} can be reached from other machines, and the port asks nobody who"
-            " they are; use a loopback address or say allow_remote = true",
+            f"{admin.listen!r} can be reached from other machines; use a loopback address or say"
+            " allow_remote = true, which tells everybody there what the port knows unless"
+            ' authentication = "required"',
+        )
+    if admin.tls and not config.tls.enabled:
+        raise ConfigError("admin.tls", "expected false: [tls] is not configured")
+    if bool(admin.certificate) is not bool(admin.key):
+        raise ConfigError("admin.certificate", "a certificate and its key go together")
+    if admin.certificate and not admin.tls:
+        raise ConfigError("admin.tls", "expected true: a certificate is named")
+    if admin.authentication == "required" and not admin.tls:
+        raise ConfigError(
+            "admin.authentication", "callers show what they are over TLS only: say admin.tls = true"
         )
     if admin.advertise is not None and Address.parse(admin.advertise, "admin.advertise").port == 0:
         raise ConfigError(

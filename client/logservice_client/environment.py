@@ -22,7 +22,6 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, 
     endpoints = environment.get("LOGSERVICE_ENDPOINTS", "")
     if not endpoints:
         raise InvalidArgument("LOGSERVICE_ENDPOINTS names no store", field="endpoints")
-    files = [environment.get(f"LOGSERVICE_TLS_{name}", "") for name in _TLS]
-    return endpoints, tls_from_files(
-        *files, token_file=environment.get("LOGSERVICE_TOKEN_FILE", "")
-    )
+    ca, certificate, key, name = (environment.get(f"LOGSERVICE_TLS_{one}", "") for one in _TLS)
+    token = environment.get("LOGSERVICE_TOKEN_FILE", "")
+    return endpoints, tls_from_files(ca, certificate, key, name, token)

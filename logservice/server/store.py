@@ -53,6 +53,7 @@ from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.telemetry import OpenTelemetry, tracing_of
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
 from logservice.server.tokens.issuer_keys import IssuerKeys
 from logservice.server.tokens.token_check import Tokens
@@ -85,6 +86,7 @@ class Store:
         self._tls: StoreTls | None = None
         self._keys: StorageKeys | None = None
         self._token_keys: IssuerKeys | None = None
+        self._admin_tls: AdminTls | None = None
         self._renewals: set[asyncio.Task[None]] = set()
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
@@ -119,8 +121,13 @@ class Store:
         port = self._client_port = ClientPort(
             self._config, self._shares.clients, self._tls, self._tracing, tokens
         )
-        monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
-        monitor.callers.attach(lambda: port.gate)
+        if self._config.admin.tls:
+            assert self._tls is not None  # `config.check`
+            self._admin_tls = AdminTls(self._config, self._tls)
+        monitor = self._monitor = Monitor(
+            self._config, lambda: refused, self._turns, self._admin_tls
+        )
+        monitor.callers.attach(lambda: port.gate, lambda: port.audit)
         monitor.start()
         storage = self._config.storage
         if (read := keys_source(storage.keys_file, storage.keys_command, "storage.")) is not None:
@@ -161,6 +168,8 @@ class Store:
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
             self._background(self._tls.run)
+        if self._admin_tls is not None:
+            self._background(self._admin_tls.run)
         if self._token_keys is not None:
             self._background(self._token_keys.run)
         if self._keys is not None:
@@ -186,6 +195,7 @@ class Store:
         """What a person must look at; for health and logs. Empty when all is well."""
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
+            *(self._admin_tls.alarms() if self._admin_tls is not None else ()),
             *(self._keys.alarms() if self._keys is not None else ()),
             *(self._token_keys.alarms() if self._token_keys is not None else ()),
             *(self._transport.alarms() if self._transport is not None else ()),

@@ -184,12 +184,7 @@ class Gate:
         """
         if self.identities is None or caller.admin or not rpc.roles:
             return None
-        if self.access.too_old:
-            raise NotReady(
-                "HAKeeper has been silent for so long that no grant holds any more",
-                **{DIRECTORY: "age"},
-            )
-        listed = self.access.list
+        listed = self._listed()
         if listed is not self._decided_by or len(self._decided) > bounds.GATE_DECISIONS_MAX:
             if listed is not self._decided_by:
                 self._names.clear()
@@ -209,12 +204,7 @@ class Gate:
             if sure and listed is self._decided_by:
                 self._decided[key] = allowed
         if not allowed:
-            if not self.access.current:
-                raise NotReady(
-                    f"{caller.uri} may do this only by a grant that this store has not heard of, "
-                    "and HAKeeper is silent",
-                    **{DIRECTORY: "grants"},
-                )
+            self._need_current(caller)
             self.denied += 1
             wanted = " or ".join(sorted(rpc.roles))
             where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
@@ -222,6 +212,15 @@ class Gate:
                 f"{caller.uri} has no role {wanted} over {where}", role=wanted, shard=shard
             )
         return listed
+
+    def admit_with_any_role(self, caller: Caller) -> None:
+        """Let `caller` through if it has some role over something. Raises what `admit` does."""
+        if self.identities is None or caller.admin:
+            return
+        if not self._listed().has_some_role(caller.uri):
+            self._need_current(caller)
+            self.denied += 1
+            raise PermissionDenied(f"{caller.uri} has no role over anything")
 
     def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
@@ -232,6 +231,24 @@ class Gate:
         )
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _listed(self) -> AccessList:
+        """The list in force. Raises NotReady when it is too old."""
+        if self.access.too_old:
+            raise NotReady(
+                "HAKeeper has been silent for so long that no grant holds any more",
+                **{DIRECTORY: "age"},
+            )
+        return self.access.list
+
+    def _need_current(self, caller: Caller) -> None:
+        """Raises NotReady when a denial could be wrong (INV-GATE-3)."""
+        if not self.access.current:
+            raise NotReady(
+                f"{caller.uri} may do this only by a grant that this store has not heard of, "
+                "and HAKeeper is silent",
+                **{DIRECTORY: "grants"},
+            )
 
     def _identify(self, shown: _Shown) -> Caller:
         assert self.identities is not None  # only then there is something to show

@@ -38,6 +38,7 @@ from logservice import bounds
 from logservice.certificate import Purpose, Serial
 from logservice.config import StoreConfig
 from logservice.revocation import Revocations
+from logservice.server.tls.ciphers import chosen
 from logservice.server.tls.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 
 CLIENT_PLANE: Final = "client plane"
@@ -79,7 +80,7 @@ class StoreTls:
         self.failed_reloads = 0
         """How many times changed files were not usable."""
         for plane, paths in self._paths.items():
-            self._seen[plane] = _signature(paths)
+            self._seen[plane] = signature_of(paths.files)
             self._use(plane, self._read(plane))
 
     # --- what is in use ---------------------------------------------------------------------------
@@ -131,6 +132,7 @@ class StoreTls:
         """Credentials for a port of gRPC; TLS 1.2 or later (gRPC's own floor). `asking`: clients
         need a certificate; without, none is asked for.
         """
+        assert chosen(self._config.tls.ciphers), "the process has not chosen gRPC's cipher suites"
         served = self._used[CLIENT_PLANE]
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -152,17 +154,17 @@ class StoreTls:
 
     def server_context(self) -> ssl.SSLContext:
         """See `PeerTls`."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A resumed session is not asked for its certificate again, and would outlive a removed CA.
-        context.options |= ssl.OP_NO_TICKET
-        context.num_tickets = 0
-        return _loaded(context, self._used[PEER_PLANE])
+        used, ciphers = self._used[PEER_PLANE], ":".join(self._config.tls.ciphers)
+        return server_context_of(
+            used.certificate, used.key, used.ca, ciphers, asking=ssl.CERT_REQUIRED
+        )
 
     def client_context(self) -> ssl.SSLContext:
         """See `PeerTls`. Host names are not compared, because the store's identity is."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        return _loaded(context, self._used[PEER_PLANE])
+        used, ciphers = self._used[PEER_PLANE], ":".join(self._config.tls.ciphers)
+        return _loaded(context, used.certificate, used.key, used.ca, ciphers, ssl.CERT_REQUIRED)
 
     # --- following the files ----------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ class StoreTls:
 
     def _poll_plane(self, plane: str) -> bool:
         paths = self._paths[plane]
-        signature = _signature(paths)
+        signature = signature_of(paths.files)
         if signature == self._seen[plane] and plane not in self._failures:
             return False
         try:
@@ -233,17 +235,15 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _signature(paths: PemPaths) -> object:
+def signature_of(files: Sequence[Path]) -> object:
     """A value that changes when one of the files does; a missing file is a state like any other."""
     found: list[object] = []
-    for path in (paths.ca, paths.certificate, paths.key, paths.lists):
+    for path in files:
         try:
-            status = path.stat() if path is not None else None
+            status = path.stat()
         except OSError:
             found.append(None)
         else:
-            if status is None:
-                continue
             found.append((status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode))
     return found
 
@@ -256,14 +256,34 @@ def _grpc_configuration(
     )
 
 
-def _loaded(context: ssl.SSLContext, material: PemMaterial) -> ssl.SSLContext:
+def server_context_of(
+    certificate: bytes, key: bytes, authorities: bytes, ciphers: str, *, asking: ssl.VerifyMode
+) -> ssl.SSLContext:
+    """A context for a port that answers; TLS 1.2 or later. `ciphers`: those of TLS 1.2, "" for the
+    default. `asking`: what is asked of a caller.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # A resumed session is not asked for its certificate again, and would outlive a removed CA.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    return _loaded(context, certificate, key, authorities, ciphers, asking)
+
+
+def _loaded(
+    context: ssl.SSLContext,
+    certificate: bytes,
+    key: bytes,
+    authorities: bytes,
+    ciphers: str,
+    asking: ssl.VerifyMode,
+) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(_CIPHERS)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=material.ca.decode("ascii", "ignore"))
+    context.set_ciphers(f"{ciphers}:@SECLEVEL=2" if ciphers else _CIPHERS)
+    context.verify_mode = asking
+    context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
     descriptor = os.memfd_create("tls")
     try:
-        os.write(descriptor, material.key + b"\n" + material.certificate)
+        os.write(descriptor, key + b"\n" + certificate)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
