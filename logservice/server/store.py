@@ -145,6 +145,7 @@ class Store:
             port.lines.figures,
             memory.figures,
             port.calls,
+            tokens.figures if tokens is not None else dict,
         )
         self.client_address = port.bind()
         await parts.start()

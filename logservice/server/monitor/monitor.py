@@ -61,6 +61,7 @@ class Monitor:
             callers=self.callers,
         )
         self._server = AdminServer(listen, app, tls.context if tls is not None else None)
+        self.reporter.admin_tls = tls
         self.reporter.admin_address = config.admin.advertise or self._server.address
 
     def start(self) -> None:
@@ -79,9 +80,10 @@ class Monitor:
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
+        tokens: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
-        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory, calls)
+        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory, calls, tokens)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 
