@@ -4,8 +4,11 @@ Theory of operation. This file alone puts the edge together: certificates (`tls`
 gate, guard, lines of calls and answers (`edge`), the audit log (`audit`), and behind them the three
 services and gRPC's health service (`services`).
 
-Where tokens are configured there are two ports of one server, one that asks for certificates and
-one that does not; whose call it is decides the gate alone, not the port.
+Where tokens are configured there are two ports, one that asks for certificates and one that does
+not; whose call it is decides the gate alone, not the port. Anybody can connect to the second one.
+So it is a server of gRPC's own, with its own half of the connections and calls: what strangers do
+there takes nothing of clients with certificates. And a call there is refused by its headers, before
+its request is awaited.
 
 The port is bound early, because a store's heartbeats carry its address; it answers only after
 `start`. It stops in two steps: `leave` tells health checks that the store wants no new work, and
@@ -72,6 +75,7 @@ class ClientPort:
         self._tracing = tracing
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
+        self._token_server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
         self.calls = CallBook()
@@ -88,11 +92,7 @@ class ClientPort:
         Raises OSError.
         """
         listen = Address.parse(self._config.listen.client, "listen.client")
-        server = self._server = acceptor.server_of(
-            # gRPC counts the connections of each port by itself.
-            server_options(self._config, self._clients // (1 if self._tokens is None else 2)),
-            self._config.limits.concurrent_rpcs_max,
-        )
+        server = self._server = self._new_server()
         wake_ups.warn(asyncio.get_running_loop())
         try:
             port = (
@@ -104,10 +104,18 @@ class ClientPort:
             raise OSError(f"cannot listen for clients on {listen}: {error}") from error
         ports = [port]
         if self._tokens is not None:
-            ports.append(self._bind_for_tokens(server))
+            self._token_server = self._new_server()
+            ports.append(self._bind_for_tokens(self._token_server))
         self._connections = Connections(self._connection_limits(), *ports)
         self._connections.start()
         return self._config.listen.advertise_client or str(Address(listen.host, port))
+
+    def _new_server(self) -> grpc.aio.Server:
+        share = 1 if self._tokens is None else 2
+        return acceptor.server_of(
+            server_options(self._config, max(1, self._clients // share)),
+            max(1, self._config.limits.concurrent_rpcs_max // share),
+        )
 
     def _bind_for_tokens(self, server: grpc.aio.Server) -> int:
         """The port on which no certificate is asked for: gRPC asks all clients of a port, or
@@ -137,39 +145,43 @@ class ClientPort:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
         budget = self.answers
-        server = GuardedServer(
-            self._server,
-            self.gate,
-            Auditor(self.audit),
-            self._tracing,
-            self._connections,
-            budget,
-            self.lines,
-            self.calls,
-            self._config.tokens.port_offset,
-        )
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
-        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(
-                parts.client,
-                parts.lookups,
-                limits,
-                parts.access,
-                context.caller,
-                parts.settings.hakeeper_tick_s,
-            ),
-            server,
+        log = LogService(context)
+        hakeeper = HAKeeperService(
+            parts.client,
+            parts.lookups,
+            limits,
+            parts.access,
+            context.caller,
+            parts.settings.hakeeper_tick_s,
         )
-        admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level), server
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        admin = AdminService(context, status, report, parts.workers, self._log_level)
+        auditor = Auditor(self.audit)
+        for served in (self._server, self._token_server):
+            if served is None:
+                continue
+            server = GuardedServer(
+                served,
+                self.gate,
+                auditor,
+                self._tracing,
+                self._connections,
+                budget,
+                self.lines,
+                self.calls,
+                self._config.tokens.port_offset if served is self._token_server else 0,
+            )
+            log_pb2_grpc.add_LogServicer_to_server(log, server)
+            hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(hakeeper, server)
+            admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
     async def start(self) -> None:
         """Answer calls."""
         assert self._server is not None  # bound before
         await self._server.start()
+        if self._token_server is not None:
+            await self._token_server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
 
     async def leave(self) -> None:
@@ -182,8 +194,8 @@ class ClientPort:
         """
         self.lines.close()
         self._log_level.close()
-        if self._server is not None:
-            await self._server.stop(_CALLS_GRACE_S)
+        servers = [one for one in (self._server, self._token_server) if one is not None]
+        await asyncio.gather(*(one.stop(_CALLS_GRACE_S) for one in servers))
         if self._connections is not None:
             self._connections.stop()
 

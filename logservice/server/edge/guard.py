@@ -103,7 +103,8 @@ class GuardedServer:
         """Every service of `server` is to be registered here. `tracing` records spans.
         `connections` counts connections; with None nobody does. `budget` bounds the answers that
         wait; in `lines` unary calls wait for their turn; `calls` notes how calls ended.
-        `token_port_offset`: see `token_addresses`.
+        `token_port_offset`: see `token_addresses`; not 0: the server's port asks for no
+        certificate, and every call needs a token.
         """
         self._gate = gate
         self._auditor = auditor
@@ -113,7 +114,8 @@ class GuardedServer:
         self._lines = CallLines() if lines is None else lines
         self._calls = CallBook() if calls is None else calls
         self._token_port_offset = token_port_offset
-        self._dispatch = Dispatch(connections)
+        early = self._refused_early if token_port_offset else None
+        self._dispatch = Dispatch(connections, early)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
         # call's own span has said so. gRPC runs every call in a task of its own, so nothing is put
@@ -156,6 +158,22 @@ class GuardedServer:
             return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
         assert handler.stream_stream, path
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
+
+    def _refused_early(self, path: str, metadata: Any) -> Behavior | None:
+        """Who answers a call whose headers have no good token; None when they have one."""
+        said = [value for name, value in metadata if name == "authorization"]
+        try:
+            self._gate.bearer(b"", said)
+        except LogServiceError as error:
+            rpc, refusal = SERVED[path], error
+
+            async def refuse(_: Any, context: Context) -> None:
+                self._enter(context)
+                self._auditor.denied(rpc, context, None, None, refusal)
+                await _refuse(context, rpc.name, refusal)
+
+            return refuse
+        return None
 
     def _delivered(self, context: Context) -> Delivered:
         """The account of what the calls of this connection have received so far."""

@@ -125,6 +125,24 @@ async def test_without_a_good_token_nobody_gets_in(tmp_path: Path) -> None:
             assert await status(made, f"Bearer {token()}")
 
 
+async def test_a_stranger_holds_no_call(tmp_path: Path) -> None:
+    """A call without a good token is answered by its headers. Calls whose requests never come would
+    otherwise use up those that the store serves at a time.
+    """
+
+    async def nothing() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async with store_with_tokens(tmp_path) as store, channel(store) as made:
+        for shown in ((), (("authorization", f"Bearer {token(which=1)}"),)):
+            for path in ("/logservice.v1.Log/Append", "/grpc.health.v1.Health/Check"):
+                call = made.stream_unary(path)(nothing(), metadata=shown, timeout=60)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert typed(caught.value).reason is Reason.UNAUTHENTICATED
+
+
 async def test_the_certificates_port_asks_for_certificates_as_before(tmp_path: Path) -> None:
     """A token opens no handshake there, and a certificate none on the other port."""
     async with store_with_tokens(tmp_path) as store:
