@@ -25,11 +25,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
 from logservice.clock import SystemClock
-from logservice.config import Address, ConfigError, StoreConfig
+from logservice.config import Address, StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
@@ -181,15 +181,12 @@ class Store:
             self._background(self._archiver.run)
 
     async def _follow_tokens(self) -> Tokens | None:
-        """What checks bearer tokens; None when none are configured. Raises InvalidArgument."""
+        """What checks bearer tokens; None when none are configured. Raises ConfigError."""
         section = self._config.tokens
         if not section.enabled:
             return None
         keys = self._token_keys = IssuerKeys(section)
-        try:
-            await keys.first()
-        except InvalidArgument as error:
-            raise ConfigError("tokens.jwks", error.message) from error
+        await keys.first()
         return Tokens(section, self._config.tls.trust_domain, self._config.store.cluster_id, keys)
 
     def alarms(self) -> list[str]:

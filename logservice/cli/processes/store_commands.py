@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import signal
 import ssl
@@ -81,7 +82,7 @@ def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
 @_config
 @_set
 def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
-    """Check a configuration file, and the certificates it names.
+    """Check a configuration file, and the certificates and keys it names.
 
     What is allowed and most likely not meant is a warning, and no failure.
     """
@@ -96,6 +97,10 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
         tls = StoreTls(loaded, lambda: None)
         for alarm in (*tls.alarms(), *AdminTls(loaded, tls).alarms()):
             say(f"warning: {alarm}", err=True)
+    if loaded.tokens.enabled:
+        from logservice.server.tokens.issuer_keys import IssuerKeys
+
+        asyncio.run(IssuerKeys(loaded.tokens).first())
     _say_doubts(config.doubts(loaded))
 
 

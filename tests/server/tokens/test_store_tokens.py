@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -123,6 +124,26 @@ async def test_without_a_good_token_nobody_gets_in(tmp_path: Path) -> None:
             ):
                 assert (await refusal(made, *shown)).reason is Reason.UNAUTHENTICATED
             assert await status(made, f"Bearer {token()}")
+
+
+async def test_no_token_is_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads logs, the audit log, errors or the disk could be the client."""
+    caplog.set_level(logging.DEBUG)
+    tokens = [token(), token(which=1), token(aud="other"), token(exp=1), token(kid="unknown")]
+    said = ""
+    async with store_with_tokens(tmp_path) as store, channel(store) as made:
+        for one in tokens:
+            error = await refusal(made, f"Bearer {one}")
+            said += f"{error.message} {error.metadata}"
+        assert store._monitor is not None
+        said += repr(store._monitor.reporter.status())
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for one in tokens:
+        _, claimed, signature = one.split(".")
+        for part in (claimed, signature):
+            assert part not in said + caplog.text
+            assert not any(part.encode() in data for data in files)
 
 
 async def test_a_stranger_holds_no_call(tmp_path: Path) -> None:
