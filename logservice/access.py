@@ -152,6 +152,19 @@ class AccessList:
             sorted({len(name) - len(PREFIX) for name in self._denied if name.endswith(PREFIX)})
         )
 
+    def has_some_role(self, identity: str) -> bool:
+        """Whether some grant to `identity`, over whatever it is, gives a role that is not denied
+        everywhere.
+        """
+        roles: frozenset[str] = frozenset()
+        for _, granted in self._scopes.get(identity, _NO_RULES).rules:
+            roles |= granted
+        for _, rules in self._denials_of(identity):
+            for scope, denied in rules.rules:
+                if scope == EVERYTHING:
+                    roles = frozenset() if ALL in denied else roles - denied
+        return bool(roles)
+
     def needs_name(self, identity: str) -> bool:
         """Whether an answer about a shard depends on the shard's name."""
         granted = self._scopes.get(identity, _NO_RULES)

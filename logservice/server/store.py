@@ -58,7 +58,10 @@ from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.takers import take
 from logservice.server.telemetry import OpenTelemetry, tracing_of
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
+from logservice.server.tokens.issuer_keys import IssuerKeys
+from logservice.server.tokens.token_check import Tokens
 from logservice.trace import Tracing
 
 _HAND_OVER_S: Final = 3.0
@@ -93,6 +96,8 @@ class Store:
         self._changes: DirectoryChanges | None = None
         self._tls: StoreTls | None = None
         self._keys: StorageKeys | None = None
+        self._token_keys: IssuerKeys | None = None
+        self._admin_tls: AdminTls | None = None
         self._renewals: set[asyncio.Task[None]] = set()
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
@@ -123,12 +128,21 @@ class Store:
         self._shares = descriptors.share(descriptors.limit(), directories)
         if self._config.tls.enabled:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
+        tokens = await self._follow_tokens()
         port = self._client_port = ClientPort(
-            self._config, self._shares.clients, self._tls, self._tracing, self.reloads
+            self._config, self._shares.clients, self._tls, self._tracing, self.reloads, tokens
         )
+        if self._config.admin.tls:
+            assert self._tls is not None  # `config.check`
+            self._admin_tls = AdminTls(self._config, self._tls)
         monitor = self._monitor = Monitor(
-            self._config, lambda: refused, self._turns, lambda: self.reloads.in_effect
+            self._config,
+            lambda: refused,
+            self._turns,
+            lambda: self.reloads.in_effect,
+            self._admin_tls,
         )
+        monitor.callers.attach(lambda: port.gate, lambda: port.audit)
         monitor.start()
         storage = self._config.storage
         if (read := keys_source(storage.keys_file, storage.keys_command, "storage.")) is not None:
@@ -146,6 +160,7 @@ class Store:
             port.lines.figures,
             memory.figures,
             port.calls,
+            tokens.figures if tokens is not None else dict,
         )
         self.client_address = port.bind()
         await parts.start()
@@ -168,6 +183,10 @@ class Store:
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
             self._background(self._tls.run)
+        if self._admin_tls is not None:
+            self._background(self._admin_tls.run)
+        if self._token_keys is not None:
+            self._background(self._token_keys.run)
         if self._keys is not None:
             self._keys.attach(parts)
             self._background(self._keys.run)
@@ -180,11 +199,22 @@ class Store:
         )
         self._background(self.reloads.run)
 
+    async def _follow_tokens(self) -> Tokens | None:
+        """What checks bearer tokens; None when none are configured. Raises ConfigError."""
+        section = self._config.tokens
+        if not section.enabled:
+            return None
+        keys = self._token_keys = IssuerKeys(section)
+        await keys.first()
+        return Tokens(section, self._config.tls.trust_domain, self._config.store.cluster_id, keys)
+
     def alarms(self) -> list[str]:
         """What a person must look at; for health and logs. Empty when all is well."""
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
+            *(self._admin_tls.alarms() if self._admin_tls is not None else ()),
             *(self._keys.alarms() if self._keys is not None else ()),
+            *(self._token_keys.alarms() if self._token_keys is not None else ()),
             *(self._transport.alarms() if self._transport is not None else ()),
             *(self._client_port.alarms() if self._client_port is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),

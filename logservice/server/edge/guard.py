@@ -38,7 +38,7 @@ from logservice_wire.rpcs import RPCS, Rpc
 
 from logservice import bounds, trace
 from logservice.invariants import invariant
-from logservice.server.edge import answers
+from logservice.server.edge import answers, token_addresses
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
 from logservice.server.edge.call import (
@@ -100,11 +100,13 @@ class GuardedServer:
         lines: CallLines | None = None,
         calls: CallBook | None = None,
         seen: IdentityBook | None = None,
+        token_port_offset: int = 0,
     ) -> None:
         """Every service of `server` is to be registered here. `tracing` records spans.
         `connections` counts connections; with None nobody does. `budget` bounds the answers that
         wait; in `lines` unary calls wait for their turn; `calls` notes how calls ended, and `seen`
-        who called.
+        who called. `token_port_offset`: see `token_addresses`; not 0: the server's port asks for no
+        certificate, and every call needs a token.
         """
         self._seen = IdentityBook() if seen is None else seen
         self._gate = gate
@@ -114,7 +116,9 @@ class GuardedServer:
         self._budget = AnswerBudget() if budget is None else budget
         self._lines = CallLines() if lines is None else lines
         self._calls = CallBook() if calls is None else calls
-        self._dispatch = Dispatch(connections)
+        self._token_port_offset = token_port_offset
+        early = self._refused_early if token_port_offset else None
+        self._dispatch = Dispatch(connections, early)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
         # call's own span has said so. gRPC runs every call in a task of its own, so nothing is put
@@ -158,6 +162,22 @@ class GuardedServer:
         assert handler.stream_stream, path
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
 
+    def _refused_early(self, path: str, metadata: Any) -> Behavior | None:
+        """Who answers a call whose headers have no good token; None when they have one."""
+        said = [value for name, value in metadata if name == "authorization"]
+        try:
+            self._gate.bearer(b"", said)
+        except LogServiceError as error:
+            rpc, refusal = SERVED[path], error
+
+            async def refuse(_: Any, context: Context) -> None:
+                self._enter(context)
+                self._auditor.denied(rpc, context, None, None, refusal)
+                await _refuse(context, rpc.name, refusal)
+
+            return refuse
+        return None
+
     def _delivered(self, context: Context) -> Delivered:
         """The account of what the calls of this connection have received so far."""
         if self._connections is None:
@@ -181,6 +201,8 @@ class GuardedServer:
             if self._connections is not None:
                 self._connections.heard(peer, caller.uri)
             calling.set(caller.uri)
+            if caller.by_token_only:
+                token_addresses.offset.set(self._token_port_offset)
             count(caller.quota)
         except LogServiceError as error:
             if seen is not None:
@@ -300,6 +322,7 @@ class GuardedServer:
                     noted(auditor.ended, rpc, context, caller, shard, request, response)
             if quota.counts_bytes:
                 noted(pay_answer, quota, response)
+            token_addresses.move_in(response)
             data = encode(response)
             try:
                 self._hold(data, context)

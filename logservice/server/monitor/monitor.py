@@ -26,6 +26,7 @@ from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
 from logservice.server.reload.reloads import InEffect
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
 
 logger = logging.getLogger(__name__)
@@ -40,27 +41,38 @@ class Monitor:
         rpc_errors: Callable[[], Mapping[str, int]],
         turns: LoopTurns,
         in_effect: Callable[[], InEffect] = lambda: InEffect("", 0),
+        tls: AdminTls | None = None,
     ) -> None:
-        """Bind the admin port. Raises OSError when it is in use."""
+        """Bind the admin port; `tls` None: plain HTTP. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
+        from logservice.server.monitor.port.caller import Callers
         from logservice.server.monitor.port.metrics import Metrics
         from logservice.server.monitor.port.server import AdminServer
 
         self._cluster: ClusterReporter | None = None
+        self._plain = tls is None
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
         self.reporter.in_effect = in_effect
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
-        app = AdminApp(self._board, Metrics(self._board).text, loopback_only=listen.loopback)
-        self._server = AdminServer(listen, app)
+        self.callers = Callers(self._board, required=config.admin.authentication == "required")
+        app = AdminApp(
+            self._board,
+            Metrics(self._board).text,
+            loopback_only=listen.loopback,
+            callers=self.callers,
+        )
+        self._server = AdminServer(listen, app, tls.context if tls is not None else None)
+        self.reporter.admin_tls = tls
         self.reporter.admin_address = config.admin.advertise or self._server.address
 
     def start(self) -> None:
         """Begin to answer. Until `attach` everything but /healthz says that the store starts."""
         logging.getLogger("logservice").addHandler(self._events)
         self._server.start()
-        emit(logger, Event.ADMIN_STARTED, address=self.reporter.admin_address)
+        scheme = "http" if self._plain else "https"
+        emit(logger, Event.ADMIN_STARTED, address=f"{scheme}://{self.reporter.admin_address}")
 
     def attach(
         self,
@@ -71,9 +83,10 @@ class Monitor:
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
+        tokens: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
-        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory, calls)
+        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory, calls, tokens)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 

@@ -65,7 +65,9 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     ),
     **_settings("truncation", Effect.RELOAD, "interval_s"),
     **_settings("truncation", Effect.RESTART, "exports_max"),
-    **_settings("admin", Effect.RESTART, "listen advertise allow_remote"),
+    **_settings(
+        "admin", Effect.RESTART, "listen advertise allow_remote tls certificate key authentication"
+    ),
     **_settings("logging", Effect.RELOAD, "level"),
     **_settings("logging", Effect.RESTART, "format"),
     **_settings(
@@ -90,7 +92,13 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         "tls",
         Effect.RESTART,
         "trust_domain client_ca certificate key peer_ca peer_certificate peer_key"
-        " client_crl peer_crl revocation_strict connection_age_max_s",
+        " client_crl peer_crl revocation_strict connection_age_max_s ciphers",
+    ),
+    **_settings(
+        "tokens",
+        Effect.RESTART,
+        "issuer audience jwks jwks_ca jwks_token_file refresh_interval_s keys_age_max_s"
+        " claim name_prefix algorithms leeway_s lifetime_max_s port_offset",
     ),
     **_settings("security", Effect.RELOAD, "admins"),
     **_settings("audit", Effect.RELOAD, "data"),

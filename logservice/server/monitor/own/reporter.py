@@ -46,6 +46,7 @@ from logservice.server.monitor.own.status import (
     encode,
 )
 from logservice.server.reload.reloads import InEffect
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import CLIENT_PLANE, PEER_PLANE, StoreTls
 from logservice.server.version import server_version
 
@@ -86,6 +87,8 @@ class StatusReporter:
         self.client_address = ""
         self.peer_address = ""
         self.admin_address = ""
+        self.admin_tls: AdminTls | None = None
+        self._tokens: Callable[[], Mapping[str, float]] = dict
 
     def attach(
         self,
@@ -96,8 +99,10 @@ class StatusReporter:
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
+        tokens: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Use the store's parts from now on: log storage is open."""
+        self._tokens = tokens
         self._alarms = alarms
         self._call_lines = call_lines
         self._memory = memory
@@ -168,7 +173,8 @@ class StatusReporter:
             ),
             heartbeat_age_s=-1.0 if answered_s is None else now_s - answered_s,
             alarms=tuple(self._alarms()),
-            certificates=_certificates(self._tls),
+            certificates=_certificates(self._tls, self.admin_tls),
+            tokens=dict(self._tokens()),
             directories=directories,
             logdb=merged([directory.logdb for directory in directories]),
             transport=figures(self._transport_stats()),
@@ -276,11 +282,13 @@ class StatusReporter:
         return tuple(found)
 
 
-def _certificates(tls: StoreTls | None) -> dict[str, float]:
+def _certificates(tls: StoreTls | None, admin: AdminTls | None) -> dict[str, float]:
     if tls is None:
         return {}
     planes = (CLIENT_PLANE, PEER_PLANE)
-    return {plane: tls.material(plane).not_after.timestamp() for plane in planes}
+    found = {plane: tls.material(plane).not_after.timestamp() for plane in planes}
+    own = admin.not_after if admin is not None else None
+    return found if own is None else {**found, "admin port": own.timestamp()}
 
 
 def _replica(

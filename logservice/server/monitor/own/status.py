@@ -139,7 +139,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
 
     phase: starting, serving or stopping. reasons: why it is not ready; empty means ready. alarms:
     what a person must look at although it is ready. certificates: by plane, when the certificate
-    expires, in seconds since 1970. heartbeat_age_s: seconds since HAKeeper last answered, -1 before
+    expires, in seconds since 1970. tokens: see `Tokens.figures`; empty where none are taken.
+    heartbeat_age_s: seconds since HAKeeper last answered, -1 before
     its first answer. logdb: the figures of all data directories, see `reporter.merged`. transport:
     `TransportStats` by field. integrity: what scrub, comparison and repair have done, see
     `StoreParts.integrity_counts`. messages_refused: how many Raft messages of peers were not heard,
@@ -175,6 +176,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     configured: dict[str, str] = {}
     alarms: tuple[str, ...] = ()
     certificates: dict[str, float] = {}
+    tokens: dict[str, float] = {}
     directories: tuple[DirectoryStatus, ...] = ()
     logdb: dict[str, float] = {}
     transport: dict[str, float] = {}

@@ -11,8 +11,10 @@
 
 Everything is read-only: there are only GET and HEAD, no body, no cookie; one document has
 parameters. The page may load nothing from elsewhere and run nothing inline
-(Content-Security-Policy). On a loopback address a request must name a loopback host. Else any web
-page could read the answers through a name of its own that resolves to this address (DNS rebinding).
+(Content-Security-Policy). Where callers have to say who they are, everything but the two probes
+needs that, the page included (`caller`). On a loopback address a request must name a loopback host.
+Else any web page could read the answers through a name of its own that resolves to this address
+(DNS rebinding).
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
+
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import Reason, StoreStatus, to_json
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
+from logservice.server.monitor.port.caller import Callers
 from logservice.server.monitor.port.shard_page import BadQuery, ShardPages, parse
 
 if TYPE_CHECKING:
@@ -47,6 +52,11 @@ _HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
+
+_CHALLENGE = (("WWW-Authenticate", 'Bearer realm="logservice"'),)
+
+PROBES = frozenset(("/healthz", "/readyz"))
+"""Whoever asks these need not say who it is: supervisors cannot."""
 
 _PAGE = {
     "/ui": ("index.html", "text/html; charset=utf-8"),
@@ -77,9 +87,13 @@ class AdminApp:
         metrics: Callable[[str], tuple[bytes, str]],
         *,
         loopback_only: bool,
+        callers: Callers | None = None,
     ) -> None:
-        """Read the page. `metrics` makes a body and its content type for an Accept header."""
+        """Read the page. `metrics` makes a body and its content type for an Accept header.
+        `callers` says who sends a request; None: nobody's identity is known.
+        """
         self._board = board
+        self.callers = Callers(board) if callers is None else callers
         self._metrics = metrics
         self._loopback_only = loopback_only
         self._pages = ShardPages()
@@ -109,12 +123,21 @@ class AdminApp:
             return Answer(refused.status, refused.content_type, refused.body, (("Allow", "GET"),))
         path = environ.get("PATH_INFO", "/").rstrip("/") or "/"
         try:
+            if path not in PROBES:
+                self.callers.let_in(environ)
             if path == "/api/v1/shards/page":
                 choice = parse(environ.get("QUERY_STRING", ""))
                 return _json(self._pages.page(self._board.cluster(), choice))
             return self._route(path, environ.get("HTTP_ACCEPT", ""))
         except BadQuery as bad:
             return _error("400 Bad Request", str(bad))
+        except Unauthenticated as unknown:
+            refused = _error("401 Unauthorized", unknown.message)
+            return Answer(refused.status, refused.content_type, refused.body, _CHALLENGE)
+        except PermissionDenied as denied:
+            return _error("403 Forbidden", denied.message)
+        except NotReady as unready:
+            return _error("503 Service Unavailable", unready.message)
         except LoopStuck as stuck:
             return _error("503 Service Unavailable", str(stuck))
         except NotServing:
