@@ -51,6 +51,15 @@ class Event(enum.Enum):
         logging.WARNING,
         "the derived index of data directory {path} is made anew from the segments: {reason}",
     )
+    CONFIG_RELOADED = (
+        logging.INFO,
+        "the configuration was read again and is {digest}; taken up: {taken_up};"
+        " needs a restart: {needs_restart}; counts at a first start only: {first_start}",
+    )
+    CONFIG_REFUSED = (
+        logging.ERROR,
+        "the configuration was read again and is wrong, so nothing of it was taken up: {reason}",
+    )
     KEYS_REPLACED = (logging.INFO, "segments are encrypted with the key {key} from now on")
     KEYS_REFUSED = (
         logging.WARNING,

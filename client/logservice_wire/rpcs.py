@@ -401,6 +401,16 @@ CHANGE_ACCESS: Final = Rpc(
     admin=True,
     mutates=True,
 )
+SET_QUOTA: Final = Rpc(
+    # The same change twice is one change.
+    _HAKEEPER + "SetQuota",
+    hakeeper_pb2.SetQuotaRequest,
+    hakeeper_pb2.SetQuotaResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 ADMIT_STORE: Final = Rpc(
     _HAKEEPER + "AdmitStore",
     hakeeper_pb2.AdmitStoreRequest,
@@ -574,10 +584,27 @@ TRANSFER_LEADER: Final = Rpc(
     admin=True,
     mutates=True,
 )
+LIST_IDENTITIES: Final = Rpc(
+    _ADMIN + "ListIdentities",
+    admin_pb2.ListIdentitiesRequest,
+    admin_pb2.ListIdentitiesResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+)
 SET_LOG_LEVEL: Final = Rpc(
     _ADMIN + "SetLogLevel",
     admin_pb2.SetLogLevelRequest,
     admin_pb2.SetLogLevelResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+RELOAD_CONFIG: Final = Rpc(
+    _ADMIN + "ReloadConfig",
+    admin_pb2.ReloadConfigRequest,
+    admin_pb2.ReloadConfigResponse,
     _ONLY_ADMIN,
     shard="",
     admin=True,

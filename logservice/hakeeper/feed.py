@@ -205,6 +205,9 @@ def tell_outcome(
         what = " and ".join(name for name, wished in named if wished)
         ended = " is ended" if proposal.stop else ""
         tell(state, EventKind.VERB, text=f"rebalance of {what}{ended}")
+    elif isinstance(proposal, verbs.SetQuota):
+        who = proposal.quota.identity or "every identity"
+        tell(state, EventKind.VERB, text=f"quota of {who} is changed")
     elif isinstance(proposal, verbs.CancelWish):
         tell(state, EventKind.VERB, text=f"wish {proposal.wish} is withdrawn")
     elif isinstance(proposal, verbs.CancelOperator):

@@ -57,6 +57,7 @@ from logservice.nodehost.listeners import (
 )
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.quota_table import QuotaTable
 from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.entry_query import EntrySlice, query_entries
@@ -125,6 +126,7 @@ class NodeHost:
         self.refusals = Refusals()
         self.strangers = Strangers()
         self.limits = LimitTable()
+        self.quotas = QuotaTable()
         self.catch_up = CatchUpBudget(
             clock, options.catch_up_bytes_per_s, options.catch_up_turn_bytes
         )

@@ -38,10 +38,13 @@ from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.identity_book import IdentityBook
+from logservice.server.edge.identity_limits import ConfiguredLimits, IdentityLimits
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
@@ -63,25 +66,31 @@ class ClientPort:
         connections_max: int,
         tls: StoreTls | None,
         tracing: Tracing,
+        reloads: Reloads | None = None,
         tokens: Tokens | None = None,
     ) -> None:
-        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext. `tokens`
-        None: every client needs a certificate.
+        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext.
+        `reloads`: what an administrator may ask for. `tokens` None: every client needs a
+        certificate.
         """
         self._config = config
         self._tokens = tokens
         self._clients = min(connections_max, config.limits.connections_max)
         self._tls = tls
         self._tracing = tracing
+        self._reloads = reloads
+        self._context: StoreContext | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
         self._token_server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
+        self.seen = IdentityBook()
         self.calls = CallBook()
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         self._log_level = LogLevel(config.logging.level)
+        self.limits: IdentityLimits | None = None
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -140,23 +149,37 @@ class ClientPort:
         """
         assert self._server is not None  # bound before
         limits = self._config.limits
-        self.gate = self._gate_of(parts)
+        self.limits = IdentityLimits(self._configured_limits(), parts.host.quotas)
+        self.gate = self._gate_of(parts, self.limits)
+        self.limits.follow(self._take_limits)
         if self._config.tls.enabled:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
         budget = self.answers
-        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
+        context = self._context = StoreContext(
+            parts.host, limits, parts.book.client_address, calling.get, budget
+        )
         log = LogService(context)
         hakeeper = HAKeeperService(
             parts.client,
             parts.lookups,
-            limits,
+            lambda: context.limits,
             parts.access,
             context.caller,
             parts.settings.hakeeper_tick_s,
+            lambda: self._config.security.admins,
+            self.limits,
         )
-        admin = AdminService(context, status, report, parts.workers, self._log_level)
-        auditor = Auditor(self.audit)
+        admin = AdminService(
+            context,
+            status,
+            report,
+            parts.workers,
+            self._log_level,
+            self.seen,
+            self._reloads,
+        )
+        auditor = Auditor(self.audit, self.seen)
         for served in (self._server, self._token_server):
             if served is None:
                 continue
@@ -169,12 +192,38 @@ class ClientPort:
                 budget,
                 self.lines,
                 self.calls,
+                self.seen,
                 self._config.tokens.port_offset if served is self._token_server else 0,
             )
             log_pb2_grpc.add_LogServicer_to_server(log, server)
             hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(hakeeper, server)
             admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    def _take_limits(self) -> None:
+        """What identities may use has changed."""
+        assert self.limits is not None
+        assert self.gate is not None
+        assert self._connections is not None
+        self.gate.take_limits()
+        self._connections.limit(self.limits.connections_of, self.limits.address_connections)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Another configuration while the port serves; see `server.reload.effects` for what may be
+        different in it. Nothing is done before `register`.
+        """
+        self._config = config
+        self._log_level.configure(config.logging.level)
+        if self._context is not None:
+            self._context.limits = config.limits
+        if self.audit is not None:
+            self.audit.data = config.audit.data
+        if self.gate is None or self.limits is None or self._connections is None:
+            return
+        self.gate.configure(frozenset(config.security.admins))
+        self.limits.configure(self._configured_limits())
+        self._connections.change(self._connection_limits())
+        self._take_limits()
 
     async def start(self) -> None:
         """Answer calls."""
@@ -228,8 +277,23 @@ class ClientPort:
             undelivered,
         )
 
-    def _gate_of(self, parts: StoreParts) -> Gate:
-        limits, tls, used = self._config.limits, self._config.tls, self._tls
+    def _configured_limits(self) -> ConfiguredLimits:
+        limits = self._config.limits
+        return ConfiguredLimits(
+            QuotaLimits(
+                limits.identity_rpcs_max,
+                limits.identity_streams_max,
+                limits.identity_requests_per_s,
+                limits.identity_bytes_per_s,
+            ),
+            limits.identity_connections_max,
+            limits.address_connections_max,
+            self._clients,
+            one_identity=self._tls is None,
+        )
+
+    def _gate_of(self, parts: StoreParts, limits: IdentityLimits) -> Gate:
+        tls, used = self._config.tls, self._tls
 
         async def name_of(shard: ShardId) -> str | None:
             return await parts.lookups.name_of(shard, parts.access.list.version)
@@ -246,10 +310,5 @@ class ClientPort:
             parts.access,
             identities if tls.enabled else None,
             name_of,
-            QuotaLimits(
-                limits.identity_rpcs_max,
-                limits.identity_streams_max,
-                limits.identity_requests_per_s,
-                limits.identity_bytes_per_s,
-            ),
+            limits.of,
         )

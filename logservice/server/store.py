@@ -49,9 +49,11 @@ from logservice.server.edge.gate import Gate
 from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
+from logservice.server.reload.reloads import Reloads
 from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
+from logservice.server.takers import take
 from logservice.server.telemetry import OpenTelemetry, tracing_of
 from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
@@ -73,10 +75,13 @@ class Store:
         config: StoreConfig,
         tracing: Tracing | None = None,
         turns: LoopTurns | None = None,
+        read: Callable[[], StoreConfig] | None = None,
     ) -> None:
         """Nothing is opened before `start`. With `tracing` None the configuration decides. `turns`:
-        of the loop it will run on; with None nobody counts them.
+        of the loop it will run on; with None nobody counts them. `read`: see `Reloads`.
         """
+        self.reloads = Reloads(config, read)
+        """Asks for another configuration; what is asked for before `start` has ended waits."""
         self._config = config
         self._turns = turns or LoopTurns()
         self._tracing = tracing_of(config) if tracing is None else tracing
@@ -119,13 +124,17 @@ class Store:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
         tokens = await self._follow_tokens()
         port = self._client_port = ClientPort(
-            self._config, self._shares.clients, self._tls, self._tracing, tokens
+            self._config, self._shares.clients, self._tls, self._tracing, self.reloads, tokens
         )
         if self._config.admin.tls:
             assert self._tls is not None  # `config.check`
             self._admin_tls = AdminTls(self._config, self._tls)
         monitor = self._monitor = Monitor(
-            self._config, lambda: refused, self._turns, self._admin_tls
+            self._config,
+            lambda: refused,
+            self._turns,
+            lambda: self.reloads.in_effect,
+            self._admin_tls,
         )
         monitor.callers.attach(lambda: port.gate, lambda: port.audit)
         monitor.start()
@@ -160,11 +169,7 @@ class Store:
             schedule.start()
         port.register(parts, monitor.reporter.status, monitor.report)
         await port.start()
-        section = self._config.store
-        description = StoreDescription(
-            section.host_label, self.peer_address, self.client_address, section.labels
-        )
-        for work in parts.background(lambda: description):
+        for work in parts.background(self._description):
             self._background(work)
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
@@ -179,6 +184,10 @@ class Store:
         if file := self._config.archive.config:
             self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
             self._background(self._archiver.run)
+        self.reloads.attach(
+            lambda config: take(config, port, parts, self._schedules, self._tls, self._keys)
+        )
+        self._background(self.reloads.run)
 
     async def _follow_tokens(self) -> Tokens | None:
         """What checks bearer tokens; None when none are configured. Raises ConfigError."""
@@ -227,6 +236,12 @@ class Store:
             await asyncio.to_thread(self._tracing.close)
         if self._monitor is not None:
             self._monitor.stop()
+
+    def _description(self) -> StoreDescription:
+        section = self.reloads.config.store
+        return StoreDescription(
+            section.host_label, self.peer_address, self.client_address, section.labels
+        )
 
     def _leads_hakeeper(self) -> bool:
         assert self._parts is not None  # asked after the start

@@ -253,6 +253,14 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "RaiseClusterVersion": lambda: hakeeper_pb2.RaiseClusterVersionResponse(cluster_version=2),
     "GetStoreStatus": lambda: picture.store_answer(2),
     "GetClusterReport": lambda: admin_pb2.ClusterReport(json=to_json(picture.report())),
+    "ReloadConfig": lambda: admin_pb2.ReloadConfigResponse(
+        taken_up=["logging.level", "limits.read_bytes_max"],
+        needs_restart=["raft.tick_ms"],
+        first_start=["bootstrap.replicas"],
+        config=admin_pb2.ConfigInEffect(
+            digest="5f1c9b2e7a604d83", since_us=1_764_000_000_000_000, waiting=["raft.tick_ms"]
+        ),
+    ),
     "SetLogLevel": lambda: admin_pb2.SetLogLevelResponse(
         log_level=admin_pb2.LogLevel(level="debug", configured="info", ends_in_ms=599_999)
     ),
@@ -361,6 +369,8 @@ COMMANDS = {
     "store": ("store", "ADDRESS"),
     "store-log-level": ("store", "ADDRESS", "log-level"),
     "store-log-level-set": ("store", "ADDRESS", "log-level", "debug", "--for", "10m"),
+    "store-reload": ("store", "ADDRESS", "reload"),
+    "store-reload-dry-run": ("store", "ADDRESS", "reload", "--dry-run"),
     "admit": ("admit", "s4", "--hakeeper"),
     "joining": ("joining", "by-verb"),
     "stores-drain": ("stores", "drain", "s2"),
@@ -500,8 +510,11 @@ def test_every_command_of_logctl_is_here() -> None:
     lines = [" ".join(map(str, ("logctl", *words, ""))) for words in COMMANDS.values()]
     others = {path for path in LEAVES if not any(line.startswith(f"{path} ") for line in lines)}
     assert others == {
-        "logctl repairs",
+        "logctl apply",
+        "logctl diff",
         "logctl doctor",
+        "logctl export",
+        "logctl repairs",
         "logctl shard adopt",
         "logctl shard branch",
         "logctl stores impact",

@@ -42,6 +42,7 @@ from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.reload.reloads import InEffect, Reloaded, Reloads
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
@@ -94,7 +95,7 @@ class Broken:
         self.effects = 0
         self.address_of: Callable[[Any], str] = lambda _: ""
         self.limits = QuotaLimits(bytes_per_s=1e12)
-        self.gate = Gate(SimpleNamespace(list=None), None, None, self.limits)  # type: ignore[arg-type]
+        self.gate = Gate(SimpleNamespace(list=None), None, None, lambda _: self.limits)  # type: ignore[arg-type]
 
     def took_effect(self, shard: int) -> None:
         self.effects += 1
@@ -124,11 +125,18 @@ class Broken:
         context = StoreContext(host, LIMITS, lambda store: self.address_of(store), calling.get)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), self)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(FakeHAKeeper(self), None, LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
+            HAKeeperService(FakeHAKeeper(self), None, lambda: LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
             self,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, log_level=FakeLogLevel(self)), self
+            AdminService(
+                context,
+                StoreStatus,
+                no_report,
+                log_level=FakeLogLevel(self),
+                reloads=FakeReloads(self),
+            ),
+            self,
         )
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -222,6 +230,18 @@ class FakeLogLevel(LogLevel):
         self._broken.took_effect(1)
 
 
+class FakeReloads(Reloads):
+    """It tells when the configuration was read, and takes up nothing."""
+
+    def __init__(self, broken: Broken) -> None:
+        self.in_effect = InEffect("", 0)
+        self._broken = broken
+
+    async def reload(self, *, dry_run: bool = False) -> Reloaded:
+        self._broken.took_effect(1)
+        return Reloaded((), (), ())
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
     async with Served(1) as running:
@@ -271,6 +291,7 @@ UNARY: dict[str, Any] = {
     "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
         identity="logservice://t/c/client/x", scope="*", grant=["read"]
     ),
+    "HAKeeper/SetQuota": hakeeper.SetQuotaRequest(quota=hakeeper.IdentityQuota(rpcs_max=9)),
     "HAKeeper/AdmitStore": hakeeper.AdmitStoreRequest(store_id="s9"),
     "HAKeeper/SendServiceCommand": hakeeper.SendServiceCommandRequest(
         service_id="s", kind="k", request_id="r"
@@ -297,6 +318,7 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
     "Admin/SetLogLevel": admin.SetLogLevelRequest(level="debug"),
+    "Admin/ReloadConfig": admin.ReloadConfigRequest(),
 }
 READING = {
     "ListSessions",
@@ -307,6 +329,7 @@ READING = {
     "GetShardStatus",
     "AppendStream",
 }
+READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}

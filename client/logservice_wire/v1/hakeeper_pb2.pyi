@@ -728,18 +728,62 @@ class GetAccessListRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class AccessList(_message.Message):
-    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms")
+    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms", "denials", "admins", "quotas", "quotas_version", "quotas_version_here", "quotas_configured")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
     AGE_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    DENIALS_FIELD_NUMBER: _ClassVar[int]
+    ADMINS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
     version: int
     grants: _containers.RepeatedCompositeFieldContainer[AccessGrant]
     version_here: int
     stores: _containers.RepeatedCompositeFieldContainer[StoreAccess]
     age_max_ms: int
-    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ...) -> None: ...
+    denials: _containers.RepeatedCompositeFieldContainer[AccessGrant]
+    admins: _containers.RepeatedScalarFieldContainer[str]
+    quotas: _containers.RepeatedCompositeFieldContainer[IdentityQuota]
+    quotas_version: int
+    quotas_version_here: int
+    quotas_configured: IdentityQuota
+    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ..., denials: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., admins: _Optional[_Iterable[str]] = ..., quotas: _Optional[_Iterable[_Union[IdentityQuota, _Mapping]]] = ..., quotas_version: _Optional[int] = ..., quotas_version_here: _Optional[int] = ..., quotas_configured: _Optional[_Union[IdentityQuota, _Mapping]] = ...) -> None: ...
+
+class IdentityQuota(_message.Message):
+    __slots__ = ("identity", "requests_per_s", "bytes_per_s", "rpcs_max", "streams_max", "connections_max", "address_connections_max")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    RPCS_MAX_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    requests_per_s: int
+    bytes_per_s: int
+    rpcs_max: int
+    streams_max: int
+    connections_max: int
+    address_connections_max: int
+    def __init__(self, identity: _Optional[str] = ..., requests_per_s: _Optional[int] = ..., bytes_per_s: _Optional[int] = ..., rpcs_max: _Optional[int] = ..., streams_max: _Optional[int] = ..., connections_max: _Optional[int] = ..., address_connections_max: _Optional[int] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("quota", "clear")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
+    quota: IdentityQuota
+    clear: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, quota: _Optional[_Union[IdentityQuota, _Mapping]] = ..., clear: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetQuotaResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class StoreAccess(_message.Message):
     __slots__ = ("store_id", "version", "heard_ms")
@@ -752,16 +796,20 @@ class StoreAccess(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., version: _Optional[int] = ..., heard_ms: _Optional[int] = ...) -> None: ...
 
 class ChangeAccessRequest(_message.Message):
-    __slots__ = ("identity", "scope", "grant", "revoke")
+    __slots__ = ("identity", "scope", "grant", "revoke", "deny", "undeny")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     REVOKE_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    UNDENY_FIELD_NUMBER: _ClassVar[int]
     identity: str
     scope: str
     grant: _containers.RepeatedScalarFieldContainer[str]
     revoke: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ...) -> None: ...
+    deny: _containers.RepeatedScalarFieldContainer[str]
+    undeny: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ..., undeny: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ChangeAccessResponse(_message.Message):
     __slots__ = ("version",)

@@ -114,6 +114,11 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetQuota',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaResponse.FromString,
+                _registered_method=True)
         self.AdmitStore = channel.unary_unary(
                 '/logservice.v1.HAKeeper/AdmitStore',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreRequest.SerializeToString,
@@ -325,6 +330,13 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """What identities may use of each store: rates, calls, streams and connections at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AdmitStore(self, request, context):
         """A store belongs to the cluster; with `hakeeper` it may get a replica of shard 0, which no store
         gets for having joined. The same admission twice is one.
@@ -529,6 +541,11 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.ChangeAccess,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaResponse.SerializeToString,
             ),
             'AdmitStore': grpc.unary_unary_rpc_method_handler(
                     servicer.AdmitStore,
@@ -1043,6 +1060,33 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/ChangeAccess',
             logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetQuota',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaResponse.FromString,
             options,
             channel_credentials,
             insecure,

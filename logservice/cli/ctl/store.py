@@ -1,4 +1,4 @@
-"""`logctl store`: what one store says about itself, and how much it logs."""
+"""`logctl store`: what one store says about itself, how much it logs, its configuration again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from logservice.bounds import STORES_NAMED_MAX
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.log_level import level_fields, level_text, set_log_level
+from logservice.cli.ctl.reload import config_fields, reload
 from logservice.cli.ctl.store_argument import store_argument
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
@@ -20,7 +21,12 @@ from logservice.log_levels import LOG_LEVELS
 
 @click.command()
 @store_argument("store_id")
-@click.argument("what", metavar="[log-level", type=click.Choice(["log-level"]), required=False)
+@click.argument(
+    "what",
+    metavar="[reload|log-level",
+    type=click.Choice(["log-level", "reload"]),
+    required=False,
+)
 @click.argument("level", metavar="[LEVEL]]", type=click.Choice(LOG_LEVELS), required=False)
 @click.option(
     "--for",
@@ -28,6 +34,7 @@ from logservice.log_levels import LOG_LEVELS
     type=duration,
     help="Back to the configured level after this time; else when the store restarts.",
 )
+@click.option("--dry-run", is_flag=True, help="With reload: say what it would do, and do nothing.")
 @output_option
 @pass_session
 def store(
@@ -36,9 +43,10 @@ def store(
     what: str | None,
     level: str | None,
     for_s: float | None,
+    dry_run: bool,
     form: str,
 ) -> None:
-    """Show what one store says, or change how much it logs.
+    """Show what one store says, or change how it runs.
 
     STORE is its name, or its client address, host:port, which works also when HAKeeper cannot say
     where it is. Its data directories, its replicas and the parts of its memory budget are shown,
@@ -46,12 +54,22 @@ def store(
 
     With log-level only the level of its log is shown. With a LEVEL, which is debug, info, warning
     or error, it writes from that level up: until it restarts, or until the time of --for is over.
+
+    With reload the store reads its configuration again. What was taken up is printed, and what
+    needs a restart; a wrong file is refused as a whole.
     """
+    if dry_run and what != "reload":
+        raise click.UsageError("--dry-run goes with reload")
+    if what == "reload" and level is not None:
+        raise click.UsageError("reload has no LEVEL")
     if for_s is not None and level is None:
         raise click.UsageError("--for goes with a LEVEL")
     if ":" in store_id:
         check_address(store_id)
     address = store_id if ":" in store_id else _address(session, store_id)
+    if what == "reload":
+        show_fields(form, reload(session, address, dry_run=dry_run))
+        return
     if level is not None:
         show_fields(form, set_log_level(session, address, level, for_s or 0.0))
         return
@@ -84,6 +102,8 @@ def _show(form: str, found: admin_pb2.StoreStatus) -> None:
             "durable_write_p99_us": found.durable_write_p99_us,
             "truncation": dict(found.truncation_counts),
             "log_level": level_text(found.log_level),
+            **config_fields(found.config),
+            "waiting_for_restart": list(found.config.waiting),
         },
     )
     rows = [

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from logservice import versions
 from logservice.hakeeper.commands.proposals import AccessGrant
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.replies import ReplayedHold
 from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.logs import closing, deletion
 from logservice.hakeeper.repair import drain
 from logservice.hakeeper.state import Operator, ServiceState, ShardState, State, StoreState, Wish
-from logservice.hakeeper.stores import access, service_holds, standing
+from logservice.hakeeper.stores import access, quotas, service_holds, standing
 from logservice.hakeeper.stores.cluster_version import unready
 from logservice.hakeeper.stores.health import Health, health, leader_report, report_of, silent
 from logservice.hakeeper.stores.services import expires_in_ticks
@@ -310,11 +311,14 @@ class StoreAccessView:
 
 @dataclass(frozen=True, slots=True)
 class AccessView:
-    """The access list. `stores` is empty before cluster version 2."""
+    """The access list, and what identities may use. `stores` is empty before cluster version 2."""
 
     version: int
     grants: tuple[AccessGrant, ...]
     stores: tuple[StoreAccessView, ...] = ()
+    denials: tuple[AccessGrant, ...] = ()
+    quotas: tuple[IdentityQuota, ...] = ()
+    quotas_version: int = 0
 
 
 def _flags(state: State) -> tuple[str, ...]:
@@ -369,7 +373,14 @@ def access_view(state: State) -> AccessView:
         StoreAccessView(one.store, one.access_version, state.tick - one.last_tick)
         for one in (state.sorted_stores() if state.cluster_version >= 2 else ())
     )
-    return AccessView(state.access_version, access.grants(state), stores)
+    return AccessView(
+        state.access_version,
+        access.grants(state),
+        stores,
+        access.denials(state),
+        quotas.rows(state),
+        state.quotas_version,
+    )
 
 
 def _service_view(state: State, service: ServiceState) -> ServiceView:

@@ -212,6 +212,8 @@ class StoreHeartbeat(
     """Which list of stores the store has (`HeartbeatReply.stores_index`)."""
     limits_version: Natural = 0
     """The version of the logs' limits that the store has."""
+    quotas_version: Natural = 0
+    """The version of the identities' quotas that the store has."""
 
 
 class ServiceHeartbeat(
@@ -367,12 +369,16 @@ class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 class ChangeAccess(
     Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
-    """Give `identity` the roles in `grant` over `scope`, and take the roles in `revoke` from it."""
+    """Give `identity` the roles in `grant` over `scope`, and take the roles in `revoke` from it.
+    Or, from cluster version 2 on, deny it the roles in `deny` there, and those in `undeny` no more.
+    """
 
     identity: AccessText
     scope: AccessText
     grant: RoleNames = ()
     revoke: RoleNames = ()
+    deny: RoleNames = ()
+    undeny: RoleNames = ()
 
 
 class AckCommands(

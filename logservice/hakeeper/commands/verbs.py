@@ -12,11 +12,14 @@ All of these exist from cluster version 2 on.
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.wire_types import (
     MembershipBytes,
+    Name,
     Natural,
     Positive,
     Shard,
@@ -159,6 +162,15 @@ class ChangeSettings(
     catch_up_read_bytes_per_s: Natural | None = None
 
 
+class SetQuota(
+    Struct, tag="quota", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
+    """Set the values that `quota` has for its identity; those named in `clear` are set no more."""
+
+    quota: IdentityQuota
+    clear: Annotated[tuple[Name, ...], Meta(max_length=16)] = ()
+
+
 class Rebalance(
     Struct, tag="rebalance", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
@@ -221,6 +233,7 @@ Verb = (
     | CreateTnShard
     | DeleteTnShard
     | AdoptShard
+    | SetQuota
 )
 
 ANYWHERE = StoreId("")

@@ -14,6 +14,7 @@ from logservice.hakeeper.wishes import (
     forgetting,
     leader_wishes,
     one_time,
+    quotas,
     settings,
     store_modes,
 )
@@ -51,3 +52,5 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
             return tn_shards.apply_delete(state, verb)
         case verbs.AdoptShard():
             return adoption.apply_adopt(state, verb)
+        case verbs.SetQuota():
+            return quotas.apply_quota(state, verb)

@@ -235,12 +235,14 @@ class HeartbeatSender:
         placed = reply.phase not in (Phase.CREATED, Phase.BOOTSTRAPPING)
         self._learner.hear(reply.cluster_version, placed=placed)
         if reply.access is not None:
-            self._access.update(reply.access_version, reply.access)
+            self._access.update(reply.access_version, reply.access, reply.denials)
         self._access.confirm()
         self._take_stores(reply)
         if reply.limits is not None:
             self._host.limit(reply.limits_version, reply.limits)
         self._host.limits.confirm(asked_s)
+        if reply.quotas is not None:
+            self._host.quotas.update(reply.quotas_version, reply.quotas)
         self._host.catch_up.change(reply.catch_up_bytes_per_s)
         self._host.reads.change(reply.tail_read_bytes_per_s, reply.catch_up_read_bytes_per_s)
         if reply.index and self._directory.hear(
@@ -358,6 +360,7 @@ class HeartbeatSender:
             stuck=self._stuck,
             stores_index=self._stores_index if self._host.cluster_version.value >= 2 else 0,
             limits_version=self._host.limits.version,
+            quotas_version=self._host.quotas.version,
         )
         return beat, reports
 

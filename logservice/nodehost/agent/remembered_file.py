@@ -17,7 +17,7 @@ import functools
 import logging
 import struct
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from logservice.nodehost.disks.executor import Executor, InlineExecutor
 logger = logging.getLogger(__name__)
 
 _CRC = struct.Struct("<I")
+CRC_BYTES: Final = _CRC.size
+"""Bytes before the version byte."""
 
 P = TypeVar("P")
 

@@ -322,6 +322,15 @@ class StoreParts:
         """Whether entries that are written now are encrypted, in every data directory."""
         return all(one.logdb.encrypts for one in self.directories)
 
+    def configure(
+        self, scrub_interval_s: float, scrub_bytes_per_s: int, compare_interval_s: float
+    ) -> None:
+        """Other paces of the scrub and the comparison from now on."""
+        for directory, scrubber in zip(self.directories, self.scrubbers, strict=True):
+            directory.used.budget.bytes_per_s = scrub_bytes_per_s
+            scrubber.pass_every(scrub_interval_s)
+        self.comparer.pass_every(compare_interval_s)
+
     async def start(self) -> None:
         """Open the peer port and start every replica found. Raises OSError (port in use)."""
         await self.host.start()

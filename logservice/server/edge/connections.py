@@ -11,6 +11,9 @@ address and in all. Over the bound the oldest one is cut, because it has had the
 something. So a stranger who holds many pushes out its own, while a client is heard with its first
 call. An identity over its bound is told BUSY on the new connection, which is then cut.
 
+The bounds of identities and addresses may change at any time (`limit`). A connection that was
+within them once is not cut when they become lower.
+
 A connection is also cut by name in two cases: its client sent what no client of gRPC can send
 (`dispatch`), or too many of the bytes it sent wait to become a whole request (`undelivered`).
 
@@ -28,7 +31,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
@@ -98,6 +101,8 @@ class _Connection:
     group: str = ""
     """Whose bytes wait: an identity, or an address before a call has told the identity."""
     cut: bool = False
+    within: bool = False
+    """At a look it was within the bound of its address."""
 
 
 @dataclass(slots=True)
@@ -122,6 +127,7 @@ class Connections:
         """The calls of all connections whose request is not whole yet."""
         self._ports = frozenset(ports)
         self._limits = limits
+        self._identity_max: Callable[[str], int] = lambda _: limits.identity
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Peer, str]] = {}
         self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
@@ -134,6 +140,11 @@ class Connections:
         self._ended = False
         self._spare = -1
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def change(self, limits: ConnectionLimits) -> None:
+        """Other limits from now on; half-open connections above them are cut at the next look."""
+        self._limits = limits
+        self._wake.set()
 
     def start(self) -> None:
         """Begin to look."""
@@ -150,6 +161,11 @@ class Connections:
             os.close(self._spare)
             self._spare = -1
 
+    def limit(self, identity_max: Callable[[str], int], address_max: int) -> None:
+        """From now on an identity and an address may have so many."""
+        self._identity_max = identity_max
+        self._limits = replace(self._limits, address=address_max)
+
     def heard(self, name: str, identity: str) -> None:
         """A call came over the connection that gRPC calls `name`. Raises Busy: over the bound."""
         if name in self._heard:
@@ -157,16 +173,15 @@ class Connections:
         peer = peer_of(name)
         if peer is None:
             return
+        most = self._identity_max(identity)
         with self._lock:
             count = self._of_identity.get(identity, 0)
-            if count < self._limits.identity:
+            if count < most:
                 self._of_identity[identity] = count + 1
                 self._heard[name] = (peer, identity)
                 return
         self._doom(peer, "identity")
-        raise Busy(
-            f"more than {self._limits.identity} connections of one identity", retry_after_ms=500
-        )
+        raise Busy(f"more than {most} connections of one identity", retry_after_ms=500)
 
     def delivered(self, name: str) -> Delivered:
         """The account to add to when a call on the connection `name` of gRPC gets a message."""
@@ -381,8 +396,11 @@ def _over(
         yield one, "half_open"
     for group in _by_address(every).values():
         rest = [one for one in group if id(one) not in chosen]
+        for one in rest[: limits.address]:
+            one.within = True
         for one in rest[limits.address :]:
-            yield one, "address"
+            if not one.within:
+                yield one, "address"
 
 
 def _by_address(connections: list[_Connection]) -> dict[str, list[_Connection]]:

@@ -25,6 +25,7 @@ from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
+from logservice.server.reload.reloads import InEffect
 from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
 
@@ -39,6 +40,7 @@ class Monitor:
         config: StoreConfig,
         rpc_errors: Callable[[], Mapping[str, int]],
         turns: LoopTurns,
+        in_effect: Callable[[], InEffect] = lambda: InEffect("", 0),
         tls: AdminTls | None = None,
     ) -> None:
         """Bind the admin port; `tls` None: plain HTTP. Raises OSError when it is in use."""
@@ -51,6 +53,7 @@ class Monitor:
         self._plain = tls is None
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
+        self.reporter.in_effect = in_effect
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
         self.callers = Callers(self._board, required=config.admin.authentication == "required")

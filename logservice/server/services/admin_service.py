@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
+from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge, VerbRefused
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 from msgspec.structs import replace
 
-from logservice.bounds import REPORT_BYTES_MAX
+from logservice.bounds import IDENTITIES_PER_PAGE_MAX, REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.memory_budget import PARTS
 from logservice.nodehost.info import ReplicaInfo
@@ -17,6 +17,7 @@ from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge import token_addresses
 from logservice.server.edge.call import Context, effect, handler, timeout_s
+from logservice.server.edge.identity_book import IdentityBook, Seen
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import (
@@ -25,6 +26,7 @@ from logservice.server.monitor.own.status import (
     StoreStatus,
     to_json_in_slices,
 )
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services import truncation_standing
 from logservice.server.services.context import StoreContext, shard_not_found
 
@@ -39,10 +41,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         report: Callable[[bool], Awaitable[ClusterReport]],
         workers: Sequence[TruncationWorker] = (),
         log_level: LogLevel | None = None,
+        seen: IdentityBook | None = None,
+        reloads: Reloads | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
-        `workers`: the truncation worker of each data directory. `log_level`: of this process.
+        `workers`: the truncation worker of each data directory. `log_level`, `reloads`: of this
+        process. `seen`: who has called it.
         """
+        self._seen = IdentityBook() if seen is None else seen
+        self._reloads = reloads
         self._workers = workers
         self._log_level = log_level or LogLevel("info")
         self._store = store
@@ -79,6 +86,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             directories=[_directory(status, directory) for directory in status.directories],
             memory=_memory(status.memory),
             log_level=_told(self._log_level),
+            config=admin_pb2.ConfigInEffect(
+                digest=status.config_digest,
+                since_us=status.config_since_us,
+                waiting=status.config_waiting,
+            ),
         )
 
     @handler
@@ -119,6 +131,22 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return admin_pb2.TransferLeaderResponse(leader_store=store)
 
     @handler
+    async def ListIdentities(
+        self, request: admin_pb2.ListIdentitiesRequest, context: Context
+    ) -> admin_pb2.ListIdentitiesResponse:
+        """Who has called this store, page by page."""
+        only = request.identity if request.HasField("identity") else None
+        rows = self._seen.rows(request.after, only)
+        page = rows[: min(request.limit or IDENTITIES_PER_PAGE_MAX, IDENTITIES_PER_PAGE_MAX)]
+        return admin_pb2.ListIdentitiesResponse(
+            store_id=self._host.identity.store_id,
+            since_us=_us(self._seen.since_s),
+            forgotten=self._seen.forgotten,
+            identities=[_seen_row(row) for row in page],
+            after=page[-1].identity if len(page) < len(rows) else "",
+        )
+
+    @handler
     async def SetLogLevel(
         self, request: admin_pb2.SetLogLevelRequest, context: Context
     ) -> admin_pb2.SetLogLevelResponse:
@@ -129,6 +157,41 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
         await effect(done())
         return admin_pb2.SetLogLevelResponse(log_level=_told(self._log_level))
+
+    @handler
+    async def ReloadConfig(
+        self, request: admin_pb2.ReloadConfigRequest, context: Context
+    ) -> admin_pb2.ReloadConfigResponse:
+        """Read the configuration again, and say what was taken up."""
+        if self._reloads is None:
+            raise VerbRefused("this store was not started from a file")
+        found = await effect(self._reloads.reload(dry_run=request.dry_run))
+        now = self._reloads.in_effect
+        return admin_pb2.ReloadConfigResponse(
+            taken_up=found.taken_up,
+            needs_restart=found.needs_restart,
+            first_start=found.first_start,
+            config=admin_pb2.ConfigInEffect(
+                digest=now.digest, since_us=now.since_us, waiting=now.waiting
+            ),
+        )
+
+
+def _seen_row(row: Seen) -> admin_pb2.SeenIdentity:
+    return copied(
+        admin_pb2.SeenIdentity,
+        row,
+        first_us=_us(row.first_s),
+        last_us=_us(row.last_s),
+        denied_us=_us(row.denied_s),
+        not_after_us=_us(row.not_after_s),
+        denied_shard=row.denied_shard,
+    )
+
+
+def _us(wall_s: float) -> int:
+    """On the wire; 0 for never, and for a certificate that does not end."""
+    return int(wall_s * 1_000_000) if math.isfinite(wall_s) else 0
 
 
 def _told(log_level: LogLevel) -> admin_pb2.LogLevel:

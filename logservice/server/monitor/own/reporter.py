@@ -45,6 +45,7 @@ from logservice.server.monitor.own.status import (
     StoreStatus,
     encode,
 )
+from logservice.server.reload.reloads import InEffect
 from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import CLIENT_PLANE, PEER_PLANE, StoreTls
 from logservice.server.version import server_version
@@ -82,6 +83,7 @@ class StatusReporter:
         ] = {}
         self._forecast = CatchUpForecast()
         self.phase = "starting"
+        self.in_effect: Callable[[], InEffect] = lambda: InEffect("", 0)
         self.client_address = ""
         self.peer_address = ""
         self.admin_address = ""
@@ -126,7 +128,7 @@ class StatusReporter:
         return encode(self.status())
 
     def _make(self, now_s: float) -> StoreStatus:
-        parts = self._parts
+        parts, in_effect = self._parts, self.in_effect()
         common = StoreStatus(
             store=self._config.store.store_id,
             cluster=self._config.store.cluster_id,
@@ -139,6 +141,7 @@ class StatusReporter:
             admin_address=self.admin_address,
             reasons=readiness.reasons(self.phase, (), ()),
             configured=_configured(self._config),
+            **in_effect.told(),
             rpc_errors=dict(self._rpc_errors()),
             call_lines=dict(self._call_lines()),
             events=self._events.newest(bounds.EVENTS_PER_STATUS),

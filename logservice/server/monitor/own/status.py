@@ -158,7 +158,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
     clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
-    before cluster version 2, when there is none.
+    before cluster version 2, when there is none. config_digest, config_since_us, config_waiting:
+    the configuration in effect, see `reload.reloads.InEffect`.
     """
 
     store: str = ""
@@ -200,6 +201,9 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     directory_age_s: float = -1.0
     clock_ahead_us: int = 0
     clock_far: bool = False
+    config_digest: str = ""
+    config_since_us: int = 0
+    config_waiting: tuple[str, ...] = ()
     memory: dict[str, int] = {}
     append_seconds: Buckets = Buckets()
     append_stage_seconds: dict[str, Buckets] = {}
