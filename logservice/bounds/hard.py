@@ -156,6 +156,13 @@ COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 HAKEEPER_TICKS_PER_S: Final = 10
 """The leader of shard 0 proposes one tick per 100 ms."""
 
+HAKEEPER_TICKS_PER_ENTRY_MAX: Final = 10
+"""Ticks of one entry: a second. While nothing is under way, one entry each second, and one write on
+three disks, is enough to keep the time."""
+
+HAKEEPER_QUIET_SILENCE_TICKS: Final = 30
+"""A store that was not heard for three heartbeats may be missed soon: ticks come one by one."""
+
 HAKEEPER_FIRST_REPLICA_ID: Final = 1024
 """Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
 
@@ -586,6 +593,8 @@ _HARD: Final = {
     1: _HARD_1,
     2: (
         *_HARD_1,
+        HAKEEPER_TICKS_PER_ENTRY_MAX,
+        HAKEEPER_QUIET_SILENCE_TICKS,
         HOLD_TTL_S_MIN,
         HOLD_TTL_S_MAX,
         NAMED_SESSIONS_MAX,

@@ -153,15 +153,27 @@ CHANGES: dict[str, tuple[str, Callable[[Store], object], object]] = {
         lambda store: limits(store).stream_blocks_inflight_max,
         7,
     ),
-    "limits.identity_rpcs_max": ("11", lambda store: store.gate.limits.rpcs_max, 11),
-    "limits.identity_streams_max": ("12", lambda store: store.gate.limits.streams_max, 12),
+    "limits.identity_rpcs_max": ("11", lambda store: store.gate.limits_of(ADMIN).rpcs_max, 11),
+    "limits.identity_streams_max": (
+        "12",
+        lambda store: store.gate.limits_of(ADMIN).streams_max,
+        12,
+    ),
     "limits.identity_requests_per_s": (
         "1300.0",
-        lambda store: store.gate.limits.requests_per_s,
+        lambda store: store.gate.limits_of(ADMIN).requests_per_s,
         1300.0,
     ),
-    "limits.identity_bytes_per_s": ("1e9", lambda store: store.gate.limits.bytes_per_s, 1e9),
-    "limits.identity_connections_max": ("14", lambda store: connections(store).identity, 14),
+    "limits.identity_bytes_per_s": (
+        "1e9",
+        lambda store: store.gate.limits_of(ADMIN).bytes_per_s,
+        1e9,
+    ),
+    "limits.identity_connections_max": (
+        "14",
+        lambda store: store._client_port._connections._identity_max(ADMIN),
+        14,
+    ),
     "limits.address_connections_max": ("15", lambda store: connections(store).address, 15),
     "limits.identity_undelivered_bytes_max": (
         "1048576",

@@ -33,7 +33,7 @@ from logservice.cli.declared.present import grants_of, log_of, settings_of
 _LOOKS_MAX = 5
 """Revisions of one log that a step looks at: who changes it more often has to stop first."""
 
-_CREATION_VERSION = 2
+_CREATION_SINCE = 2
 """The first cluster version that knows requests by their ids."""
 
 DONE, ALREADY = "done", "as wanted already"
@@ -87,7 +87,7 @@ class Applying:
 
     async def _create(self, change: Change) -> str:
         values: dict[str, Any] = {name: new for name, (_, new) in change.fields.items()}
-        new_ids = self._version >= _CREATION_VERSION
+        new_ids = self._version >= _CREATION_SINCE
         try:
             shard = await self._keeper.create_shard(
                 shard_id=change.shard,

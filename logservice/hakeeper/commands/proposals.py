@@ -56,9 +56,12 @@ class ProposalCorrupt(ValueError):
 
 
 class Tick(Struct, tag="tick", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Time goes on by one tick, but only if `term` is the term of the entry that carries this."""
+    """Time goes on by `count` ticks, one after the other, but only if `term` is the term of the
+    entry that carries this. More than one needs cluster version 2.
+    """
 
     term: RaftTerm
+    count: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_TICKS_PER_ENTRY_MAX)] = 1
 
 
 class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):

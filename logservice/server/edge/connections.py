@@ -28,6 +28,7 @@ import contextlib
 import logging
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -56,6 +57,11 @@ _REST: Final = 20
 
 Peer = tuple[str, int]
 """Address and port of the other side."""
+
+_Socket = tuple[int, int]
+"""A descriptor and the inode behind it. Each socket has an inode of its own, so a number
+that is used again is another socket.
+"""
 
 _Seen = TypeVar("_Seen")
 _NOTHING: Final = Delivered()
@@ -133,7 +139,9 @@ class Connections:
         self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
         self._of_identity: dict[str, int] = {}
         self._doomed: dict[Peer, str] = {}
-        self._sockets: dict[tuple[int, str], _Connection] = {}
+        self._sockets: dict[_Socket, _Connection] = {}
+        self._others: set[_Socket] = set()
+        """Sockets that are no connections of the client port."""
         self._looks = 0
         self._told_s = -bounds.CONNECTIONS_TELL_S
         self._wake = threading.Event()
@@ -266,25 +274,29 @@ class Connections:
         """Bring `_sockets` up to date; its order is the order in which the sockets were first
         seen.
         """
-        present: set[tuple[int, str]] = set()
+        present: set[_Socket] = set()
         with self._one_descriptor():
             names = os.listdir(_FOLDER)
         for name in names:
+            descriptor = int(name)
             try:
-                link = os.readlink(f"{_FOLDER}/{name}")
+                found = os.fstat(descriptor)
             except OSError:
                 continue
-            if not link.startswith("socket:"):
+            if not stat.S_ISSOCK(found.st_mode):
                 continue
-            key = (int(name), link)
+            key = (descriptor, found.st_ino)
             present.add(key)
-            if key not in self._sockets:
-                peer = self._client_of(key[0])
-                if peer is not None:
-                    new = Undelivered(time.monotonic())
-                    self._sockets[key] = _Connection(key[0], peer, self._looks, new)
+            if key not in self._sockets and key not in self._others:
+                peer = self._client_of(descriptor)
+                if peer is None:
+                    self._others.add(key)
+                    continue
+                new = Undelivered(time.monotonic())
+                self._sockets[key] = _Connection(descriptor, peer, self._looks, new)
         for key in [key for key in self._sockets if key not in present]:
             del self._sockets[key]
+        self._others &= present
 
     def _client_of(self, descriptor: int) -> Peer | None:
         """The other side, if it is a connection of the client port."""
