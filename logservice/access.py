@@ -153,17 +153,18 @@ class AccessList:
         )
 
     def has_some_role(self, identity: str) -> bool:
-        """Whether some grant to `identity`, over whatever it is, gives a role that is not denied
-        everywhere.
+        """Whether there is any grant to `identity`, over whatever it is, that is not denied over
+        the same or over everything.
         """
-        roles: frozenset[str] = frozenset()
-        for _, granted in self._scopes.get(identity, _NO_RULES).rules:
-            roles |= granted
-        for _, rules in self._denials_of(identity):
-            for scope, denied in rules.rules:
-                if scope == EVERYTHING:
-                    roles = frozenset() if ALL in denied else roles - denied
-        return bool(roles)
+        denials = [rule for _, rules in self._denials_of(identity) for rule in rules.rules]
+        for scope, roles in self._scopes.get(identity, _NO_RULES).rules:
+            left = roles
+            for where, denied in denials:
+                if where in (EVERYTHING, scope):
+                    left = frozenset() if ALL in denied else left - denied
+            if left:
+                return True
+        return False
 
     def needs_name(self, identity: str) -> bool:
         """Whether an answer about a shard depends on the shard's name."""

@@ -176,6 +176,11 @@ class StoreTls:
             await self._pause.sleep(self._interval_s)
             self.poll()
 
+    @property
+    def look_interval_s(self) -> float:
+        """Seconds between two looks at files."""
+        return self._interval_s
+
     def look_every(self, interval_s: float) -> None:
         """Another pause between two looks; one comes now if it differs."""
         if interval_s != self._interval_s:

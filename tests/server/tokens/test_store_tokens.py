@@ -126,8 +126,8 @@ async def test_without_a_good_token_nobody_gets_in(tmp_path: Path) -> None:
             assert await status(made, f"Bearer {token()}")
 
 
-def bytes_below(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+def contents(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in directory.rglob("*") if path.is_file()]
 
 
 async def test_no_token_is_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +141,7 @@ async def test_no_token_is_written_down(tmp_path: Path, caplog: pytest.LogCaptur
             said += f"{error.message} {error.metadata}"
         assert store._monitor is not None
         said += repr(store._monitor.reporter.status())
-    files = bytes_below(tmp_path)
+    files = await asyncio.to_thread(contents, tmp_path)
     assert len(files) > 10
     for one in tokens:
         _, claimed, signature = one.split(".")
