@@ -509,9 +509,12 @@ def check(config: StoreConfig) -> None:
         raise ConfigError("limits.read_bytes_default", "expected <= limits.read_bytes_max")
 
 
-def memory_limits(config: StoreConfig) -> dict[str, int]:
-    """Bytes of each part of the store's memory budget, which is their sum."""
-    return memory_budget.limits_of(_memory_keys(config), len(config.store.data_directories))
+def memory_limits(config: StoreConfig, directories: int | None = None) -> dict[str, int]:
+    """Bytes of each part of the store's memory budget, which is their sum. `directories`: how many
+    data directories it uses now; None: as many as the configuration names.
+    """
+    count = len(config.store.data_directories) if directories is None else directories
+    return memory_budget.limits_of(_memory_keys(config), count)
 
 
 def _memory_keys(config: StoreConfig) -> dict[str, int]:

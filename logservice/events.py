@@ -83,6 +83,14 @@ class Event(enum.Enum):
         logging.ERROR,
         "shard {shard} halts until a person decides: no majority of its replicas agrees: {what}",
     )
+    DIRECTORY_ADDED = (
+        logging.WARNING,
+        "data directory {path} ({incarnation}) is used from now on",
+    )
+    DIRECTORY_REMOVED = (
+        logging.WARNING,
+        "data directory {path} ({incarnation}) is not used any more: it was drained and removed",
+    )
     DIRECTORY_FAILED = (logging.ERROR, "data directory {path} is not used any more: {reason}")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")
     REASON_GONE = (logging.INFO, "no longer: {reason}")

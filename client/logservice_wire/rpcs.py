@@ -438,6 +438,15 @@ SET_STORE_MODE: Final = Rpc(
     admin=True,
     mutates=True,
 )
+DRAIN_DIRECTORY: Final = Rpc(
+    _HAKEEPER + "DrainDirectory",
+    hakeeper_pb2.DrainDirectoryRequest,
+    hakeeper_pb2.DrainDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 SET_REPAIR: Final = Rpc(
     _HAKEEPER + "SetRepair",
     hakeeper_pb2.SetRepairRequest,
@@ -588,6 +597,34 @@ LIST_IDENTITIES: Final = Rpc(
     _ADMIN + "ListIdentities",
     admin_pb2.ListIdentitiesRequest,
     admin_pb2.ListIdentitiesResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+)
+ADD_DIRECTORY: Final = Rpc(
+    # The second one finds it there.
+    _ADMIN + "AddDirectory",
+    admin_pb2.AddDirectoryRequest,
+    admin_pb2.AddDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+REMOVE_DIRECTORY: Final = Rpc(
+    # The second one finds it gone.
+    _ADMIN + "RemoveDirectory",
+    admin_pb2.RemoveDirectoryRequest,
+    admin_pb2.RemoveDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+MEASURE: Final = Rpc(
+    _ADMIN + "Measure",
+    admin_pb2.MeasureRequest,
+    admin_pb2.MeasureResponse,
     _ONLY_ADMIN,
     shard="",
     admin=True,

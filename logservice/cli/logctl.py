@@ -68,6 +68,10 @@ _SECTIONS = {
         "export": (f"{_DECLARED}:export", "Print the file that declares the cluster as it is."),
     },
     "Looking": {
+        "self-test": (
+            f"{_CTL}.self_test:self_test",
+            "Measure disks and network from inside every STORE, or all of them.",
+        ),
         "doctor": (f"{_CTL}.doctor:doctor", "Say what is wrong with the cluster, and what to do."),
         "top": (f"{_CTL}.top:top", "Show the cluster on the terminal, live."),
         "events": (f"{_CTL}.events:events", "Print what happened in the cluster, or follow it."),

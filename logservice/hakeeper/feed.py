@@ -189,6 +189,9 @@ def tell_outcome(
     elif isinstance(proposal, verbs.SetStoreMode):
         text = f"{proposal.mode.value} {proposal.reason}".rstrip()
         tell(state, EventKind.VERB, store=proposal.store, text=text)
+    elif isinstance(proposal, verbs.DrainDirectory):
+        text = f"{'undrain' if proposal.undo else 'drain'} directory {proposal.incarnation}"
+        tell(state, EventKind.VERB, store=proposal.store, text=text)
     elif isinstance(proposal, verbs.SetRepair):
         off = _why(f"repair off for {spoken(proposal.off_ticks)}", proposal.reason)
         text = off if proposal.off_ticks else "repair on"

@@ -89,6 +89,9 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The access list that is in force there, as the store last said."""
     stuck_since: dict[ReplicaId, int] = {}
     """Since which tick the store says so of each of those in `stuck`."""
+    drained: tuple[Incarnation, ...] = ()
+    """The data directories that people drain (`wishes.directories`), in ascending order; also those
+    that the store does not report now."""
 
     @property
     def host_label(self) -> str:
@@ -106,6 +109,15 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
         """Whether the store has the data directory, and that directory did not fail."""
         directory = self.directory(incarnation)
         return directory is not None and not directory.failed
+
+    @property
+    def taking(self) -> list[DirectoryReport]:
+        """The data directories that may get a replica: they work, and nobody drains them."""
+        return [
+            one
+            for one in self.directories
+            if not one.failed and one.incarnation not in self.drained
+        ]
 
 
 class Replayed(Struct, array_like=True, forbid_unknown_fields=True, gc=False):

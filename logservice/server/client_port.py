@@ -21,6 +21,7 @@ from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
 from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.audit.log import AuditLog, audit_log_of
 from logservice.server.edge import acceptor, wake_ups
@@ -36,6 +37,7 @@ from logservice.server.edge.identity_book import IdentityBook
 from logservice.server.edge.identity_limits import ConfiguredLimits, IdentityLimits
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
+from logservice.server.measuring import Measuring
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.reload.reloads import Reloads
@@ -112,8 +114,10 @@ class ClientPort:
         parts: StoreParts,
         status: Callable[[], StoreStatus],
         report: Callable[[bool], Awaitable[ClusterReport]],
+        changes: DirectoryChanges,
+        measuring: Measuring,
     ) -> None:
-        """Put the services of `parts` behind the guard. `status`, `report`: see `AdminService`.
+        """Put the services of `parts` behind the guard. The other four: see `AdminService`.
 
         Raises OSError when the audit log cannot be opened.
         """
@@ -163,6 +167,8 @@ class ClientPort:
                 self._log_level,
                 self.seen,
                 self._reloads,
+                changes,
+                measuring,
             ),
             server,
         )

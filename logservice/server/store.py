@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import secrets
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,7 @@ from logservice.config import Address, StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
 from logservice.nodehost.node_host import NodeHost
@@ -40,17 +42,18 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.sealing_keys import keys_source
-from logservice.server import descriptors
+from logservice.server import descriptors, machine
 from logservice.server.archiver_process import ArchiverProcess, archiver_command
 from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
+from logservice.server.directory_company import DirectoryCompany
 from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
+from logservice.server.measuring import Measuring
 from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.reload.reloads import Reloads
-from logservice.server.schedule import TruncationSchedule
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.takers import take
@@ -75,16 +78,19 @@ class Store:
         read: Callable[[], StoreConfig] | None = None,
     ) -> None:
         """Nothing is opened before `start`. With `tracing` None the configuration decides. `turns`:
-        of the loop it will run on; with None nobody counts them. `read`: see `Reloads`.
+        of the loop it will run on; with None nobody counts them. `read` reads the file that
+        `config` is from; None: there is none, and `config` is all there is.
         """
         self.reloads = Reloads(config, read)
         """Asks for another configuration; what is asked for before `start` has ended waits."""
         self._config = config
+        self._read = read or (lambda: config)
         self._turns = turns or LoopTurns()
         self._tracing = tracing_of(config) if tracing is None else tracing
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
-        self._schedules: list[TruncationSchedule] = []
+        self._company: DirectoryCompany | None = None
+        self._changes: DirectoryChanges | None = None
         self._tls: StoreTls | None = None
         self._keys: StorageKeys | None = None
         self._renewals: set[asyncio.Task[None]] = set()
@@ -144,15 +150,18 @@ class Store:
         self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
-        interval_s = self._config.truncation.interval_s
-        # Each data directory has its own worker: a stuck disk must not keep the others from being
-        # freed.
-        self._schedules = [
-            TruncationSchedule(worker, interval_s, crash) for worker in parts.workers
-        ]
-        for schedule in self._schedules:
-            schedule.start()
-        port.register(parts, monitor.reporter.status, monitor.report)
+        company = self._company = DirectoryCompany(
+            self._config.truncation.interval_s, crash, self._background
+        )
+        for worker in parts.workers:
+            company.schedule(worker)
+        self._changes = DirectoryChanges(
+            parts, company, self._configured, self._kept, self._crowded
+        )
+        measuring = Measuring(
+            parts, machine.about_disk, machine.about_machine, machine.forget_pages
+        )
+        port.register(parts, monitor.reporter.status, monitor.report, self._changes, measuring)
         await port.start()
         for work in parts.background(self._description):
             self._background(work)
@@ -166,7 +175,8 @@ class Store:
             self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
             self._background(self._archiver.run)
         self.reloads.attach(
-            lambda config: take(config, port, parts, self._schedules, self._tls, self._keys)
+            lambda config: take(config, port, parts, company, self._tls, self._keys),
+            lambda: [one.data.path for one in parts.directories],
         )
         self._background(self.reloads.run)
 
@@ -189,7 +199,10 @@ class Store:
             await self._client_port.leave()
         if self._monitor is not None:
             self._monitor.stopping()
-        await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
+        if self._changes is not None:
+            await self._changes.stop()
+        if self._company is not None:
+            await self._company.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -217,6 +230,31 @@ class Store:
         assert self._parts is not None  # asked after the start
         running = self._parts.host.replicas.running
         return HAKEEPER_SHARD in running and running[HAKEEPER_SHARD].raft.role is Role.LEADER
+
+    def _configured(self) -> list[str]:
+        """What the configuration file names as data directories now. Raises InvalidArgument."""
+        return [os.path.abspath(path) for path in self._read().store.data_directories]
+
+    def _crowded(self, directories: int) -> str:
+        """Why the process cannot have so many data directories: its descriptors were divided at the
+        start, and what clients may have is not taken from them.
+        """
+        assert self._shares is not None  # asked after the start
+        wanted = descriptors.share(self._shares.limit, directories)
+        if wanted.clients >= self._shares.clients:
+            return ""
+        return (
+            f"the limit of open files is {self._shares.limit}, which leaves no room for another"
+            " data directory: raise it (LimitNOFILE), or restart the store"
+        )
+
+    def _kept(self, path: str) -> str:
+        """Why a data directory stays although it is empty."""
+        assert self._client_port is not None  # asked after the start
+        audit = self._client_port.audit
+        if audit is not None and os.path.commonpath([audit.directory, path]) == path:
+            return f"the audit log is in {path}: set audit.directory, and restart the store first"
+        return ""
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from logservice.config import StoreConfig
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.client_port import ClientPort
-from logservice.server.schedule import TruncationSchedule
+from logservice.server.directory_company import DirectoryCompany
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.tls.store_tls import StoreTls
 
@@ -16,7 +14,7 @@ def take(
     config: StoreConfig,
     port: ClientPort,
     parts: StoreParts,
-    schedules: Sequence[TruncationSchedule],
+    company: DirectoryCompany,
     tls: StoreTls | None,
     keys: StorageKeys | None,
 ) -> None:
@@ -28,8 +26,7 @@ def take(
     parts.configure(storage.scrub_interval_s, storage.scrub_bytes_per_s, storage.compare_interval_s)
     parts.host.catch_up.configure(limits.catch_up_bytes_per_s)
     parts.host.reads.configure(limits.tail_read_bytes_per_s, limits.catch_up_read_bytes_per_s)
-    for schedule in schedules:
-        schedule.visit_every(config.truncation.interval_s)
+    company.visit_every(config.truncation.interval_s)
     if tls is not None:
         tls.look_every(config.tls.reload_interval_s)
     if keys is not None:

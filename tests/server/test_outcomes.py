@@ -32,6 +32,7 @@ from logservice_wire.v1 import (
 
 from logservice.ids import Incarnation, ShardId, StoreId
 from logservice.membership import Member, Membership
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.server.audit.log import AuditLog
@@ -135,6 +136,7 @@ class Broken:
                 no_report,
                 log_level=FakeLogLevel(self),
                 reloads=FakeReloads(self),
+                changes=FakeChanges(self),
             ),
             self,
         )
@@ -242,6 +244,21 @@ class FakeReloads(Reloads):
         return Reloaded((), (), ())
 
 
+class FakeChanges(DirectoryChanges):
+    """It tells when a data directory came or went, and changes nothing."""
+
+    def __init__(self, broken: Broken) -> None:
+        self._broken = broken
+
+    async def add(self, path: str) -> Incarnation:
+        self._broken.took_effect(1)
+        return Incarnation(1)
+
+    async def remove(self, path: str) -> Incarnation:
+        self._broken.took_effect(1)
+        return Incarnation(1)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
     async with Served(1) as running:
@@ -306,6 +323,9 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetStoreMode": hakeeper.SetStoreModeRequest(
         store_id="s1", mode="draining", force=True
     ),
+    "HAKeeper/DrainDirectory": hakeeper.DrainDirectoryRequest(
+        store_id="s1", incarnation=1, force=True
+    ),
     "HAKeeper/SetRepair": hakeeper.SetRepairRequest(off_ms=1000),
     "HAKeeper/ForgetStore": hakeeper.ForgetStoreRequest(store_id="s9", force=True),
     "HAKeeper/AdoptShard": hakeeper.AdoptShardRequest(shard_id=1),
@@ -319,6 +339,8 @@ UNARY: dict[str, Any] = {
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
     "Admin/SetLogLevel": admin.SetLogLevelRequest(level="debug"),
     "Admin/ReloadConfig": admin.ReloadConfigRequest(),
+    "Admin/AddDirectory": admin.AddDirectoryRequest(path="/data"),
+    "Admin/RemoveDirectory": admin.RemoveDirectoryRequest(path="/data"),
 }
 READING = {
     "ListSessions",
@@ -332,7 +354,7 @@ READING = {
 READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
-READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}
+READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation", "Measure"}
 
 
 async def test_every_rpc_is_a_reading_one_or_tried_here() -> None:

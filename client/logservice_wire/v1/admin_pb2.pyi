@@ -251,6 +251,62 @@ class SetLogLevelResponse(_message.Message):
     log_level: LogLevel
     def __init__(self, log_level: _Optional[_Union[LogLevel, _Mapping]] = ...) -> None: ...
 
+class AddDirectoryRequest(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class AddDirectoryResponse(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class RemoveDirectoryRequest(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class RemoveDirectoryResponse(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class MeasureRequest(_message.Message):
+    __slots__ = ("what", "target")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    target: str
+    def __init__(self, what: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
+
+class Figure(_message.Message):
+    __slots__ = ("name", "value", "unit", "verdict", "slow", "bad", "text")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
+    BAD_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    unit: str
+    verdict: str
+    slow: float
+    bad: float
+    text: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., unit: _Optional[str] = ..., verdict: _Optional[str] = ..., slow: _Optional[float] = ..., bad: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+
+class MeasureResponse(_message.Message):
+    __slots__ = ("figures",)
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    figures: _containers.RepeatedCompositeFieldContainer[Figure]
+    def __init__(self, figures: _Optional[_Iterable[_Union[Figure, _Mapping]]] = ...) -> None: ...
+
 class GetClusterReportRequest(_message.Message):
     __slots__ = ("made_now",)
     MADE_NOW_FIELD_NUMBER: _ClassVar[int]

@@ -114,7 +114,7 @@ class GetClusterStateRequest(_message.Message):
     def __init__(self, stale: bool = ...) -> None: ...
 
 class DirectoryInfo(_message.Message):
-    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full")
+    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full", "draining", "members_left", "leaders_left", "leftovers", "empty")
     PATH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,11 @@ class DirectoryInfo(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEFTOVERS_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
     path: str
     incarnation: int
     used_bytes: int
@@ -129,7 +134,12 @@ class DirectoryInfo(_message.Message):
     replicas: int
     failed: str
     full: bool
-    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
+    draining: bool
+    members_left: int
+    leaders_left: int
+    leftovers: int
+    empty: bool
+    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ..., draining: bool = ..., members_left: _Optional[int] = ..., leaders_left: _Optional[int] = ..., leftovers: _Optional[int] = ..., empty: bool = ...) -> None: ...
 
 class StoreInfo(_message.Message):
     __slots__ = ("store_id", "host", "peer_address", "client_address", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels", "directories", "mode", "mode_reason", "members_left", "leaders_left", "leftovers", "empty", "repair_off_ticks", "repair_off_reason", "highest_version", "used_version", "zone")
@@ -852,6 +862,22 @@ class SetStoreModeRequest(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., mode: _Optional[str] = ..., reason: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class SetStoreModeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrainDirectoryRequest(_message.Message):
+    __slots__ = ("store_id", "incarnation", "undo", "force")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    incarnation: int
+    undo: bool
+    force: bool
+    def __init__(self, store_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., undo: bool = ..., force: bool = ...) -> None: ...
+
+class DrainDirectoryResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

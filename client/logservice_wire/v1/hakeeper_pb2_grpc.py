@@ -134,6 +134,11 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.FromString,
                 _registered_method=True)
+        self.DrainDirectory = channel.unary_unary(
+                '/logservice.v1.HAKeeper/DrainDirectory',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryResponse.FromString,
+                _registered_method=True)
         self.SetRepair = channel.unary_unary(
                 '/logservice.v1.HAKeeper/SetRepair',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetRepairRequest.SerializeToString,
@@ -365,6 +370,14 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainDirectory(self, request, context):
+        """The leaders and replicas in one data directory of a store go to other stores, and it gets no new
+        ones; or it is used again. Refused (VERB_REFUSED) for the last directory that takes replicas.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetRepair(self, request, context):
         """HAKeeper replaces nothing of a store, or nothing at all, for a time.
         """
@@ -561,6 +574,11 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.SetStoreMode,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.SerializeToString,
+            ),
+            'DrainDirectory': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainDirectory,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryResponse.SerializeToString,
             ),
             'SetRepair': grpc.unary_unary_rpc_method_handler(
                     servicer.SetRepair,
@@ -1168,6 +1186,33 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/SetStoreMode',
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainDirectory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/DrainDirectory',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -177,6 +177,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl store 10.0.0.1:7401 -o json",
         "logctl store store-2 log-level debug --for 10m",
         "logctl store store-2 reload --dry-run",
+        "logctl store store-2 directory add /mnt/disk-2/log",
+        "logctl store store-2 directory drain /mnt/disk-1/log --wait 1h",
     ),
     "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
     "logctl services list": ("logctl services list -o json",),
@@ -242,6 +244,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl top",
         "logctl top --sort lag --interval 1",
         "logctl top -o json",
+    ),
+    "logctl self-test": (
+        "logctl self-test",
+        "logctl self-test store-2 --no-network -o json",
     ),
     "logctl doctor": (
         "logctl doctor",

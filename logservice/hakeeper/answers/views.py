@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logservice import versions
-from logservice.hakeeper.commands.proposals import AccessGrant
+from logservice.hakeeper.commands.proposals import AccessGrant, DirectoryReport
 from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.replies import ReplayedHold
 from logservice.hakeeper.commands.verbs import StoreMode
@@ -56,6 +56,12 @@ class DirectoryView:
     replicas: int
     failed: str
     full: bool = False
+    draining: bool = False
+    members_left: int = 0
+    """What a directory that is drained still has; see `drain.Remaining`."""
+    leaders_left: int = 0
+    leftovers: int = 0
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,16 +435,7 @@ def store_view(state: State, store: StoreState) -> StoreView:
         silent(state, store.last_tick),
         state.tick - store.last_tick,
         len(store.replicas),
-        tuple(
-            copied(
-                DirectoryView,
-                directory,
-                replicas=sum(
-                    one.incarnation == directory.incarnation for one in store.replicas.values()
-                ),
-            )
-            for directory in store.directories
-        ),
+        tuple(_directory_view(state, store, directory) for directory in store.directories),
         {
             name: text
             for name, text in store.labels.items()
@@ -455,6 +452,21 @@ def store_view(state: State, store: StoreState) -> StoreView:
         store.repair_off_reason if off else "",
         versions.used(store.labels),
         zone_of(store),
+    )
+
+
+def _directory_view(state: State, store: StoreState, directory: DirectoryReport) -> DirectoryView:
+    drained = directory.incarnation in store.drained
+    left = drain.remaining_in(state, store, directory.incarnation) if drained else None
+    return copied(
+        DirectoryView,
+        directory,
+        replicas=sum(one.incarnation == directory.incarnation for one in store.replicas.values()),
+        draining=drained,
+        members_left=left.members if left is not None else 0,
+        leaders_left=left.leaders if left is not None else 0,
+        leftovers=left.leftovers if left is not None else 0,
+        empty=left is not None and left.empty,
     )
 
 

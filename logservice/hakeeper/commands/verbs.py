@@ -24,6 +24,7 @@ from logservice.hakeeper.commands.wire_types import (
     Positive,
     Shard,
     Store,
+    StoreIncarnation,
     Text,
 )
 from logservice.ids import StoreId
@@ -70,6 +71,24 @@ class SetStoreMode(
     store: Store
     mode: StoreMode
     reason: Text = ""
+    force: bool = False
+
+
+class DrainDirectory(
+    Struct,
+    tag="drain-directory",
+    array_like=True,
+    frozen=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    """Leaders and replicas leave that data directory of the store, and it gets no new ones. `undo`:
+    use it again.
+    """
+
+    store: Store
+    incarnation: StoreIncarnation
+    undo: bool = False
     force: bool = False
 
 
@@ -234,6 +253,7 @@ Verb = (
     | DeleteTnShard
     | AdoptShard
     | SetQuota
+    | DrainDirectory
 )
 
 ANYWHERE = StoreId("")

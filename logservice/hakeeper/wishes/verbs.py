@@ -11,6 +11,7 @@ from logservice.hakeeper.stores import services, tn_shards
 from logservice.hakeeper.wishes import (
     adoption,
     balancing,
+    directories,
     forgetting,
     leader_wishes,
     one_time,
@@ -28,6 +29,8 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
     match verb:
         case verbs.SetStoreMode():
             return store_modes.apply_mode(state, verb)
+        case verbs.DrainDirectory():
+            return directories.apply_drain(state, verb)
         case verbs.SetRepair():
             return store_modes.apply_repair(state, verb)
         case verbs.ForgetStore():

@@ -95,6 +95,7 @@ class AccessBook:
         self._current_s = current_s
         self._confirmed_s = float("-inf")
         newest = max([_Page(), *self._file.found], key=lambda page: page.version)
+        self._page = newest
         self.list = _list(newest)
         """The list in force here."""
 
@@ -114,6 +115,14 @@ class AccessBook:
         age_s = (self._clock.wall_us() - self._heard_us) / 1_000_000
         return not 0 <= age_s <= bounds.GRANT_AGE_MAX_S
 
+    def add_copy(self, copy: Copy) -> None:
+        """Keep a copy there, too."""
+        self._file.add(copy, self._page)
+
+    def drop_copy(self, path: str) -> None:
+        """Keep none there any more."""
+        self._file.drop(path)
+
     def confirm(self) -> None:
         """HAKeeper has answered: `list` is its own."""
         self._confirmed_s = self._clock.monotonic()
@@ -122,7 +131,7 @@ class AccessBook:
         self, version: int, grants: Sequence[AccessGrant], denials: Sequence[AccessGrant] = ()
     ) -> None:
         """Take in what a heartbeat's answer says; it is in force at once."""
-        page = _Page(version, tuple(grants), tuple(denials))
+        page = self._page = _Page(version, tuple(grants), tuple(denials))
         self.list = _list(page)
         logger.info(
             "access list %d is in force: %d grants, %d denials",

@@ -149,6 +149,7 @@ class HeartbeatSender:
         self._boot_id = host.identity.boot_id
         self._sequence = 0
         self._base = 0
+        self._full_due = False
         self._reported: dict[ShardId, ReplicaReport] = {}
         self._results: dict[int, CommandResult] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -194,6 +195,12 @@ class HeartbeatSender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._learner.stop()
+
+    def report_all(self) -> None:
+        """The next heartbeat is a full report: the data directories have changed, and HAKeeper
+        forgets then what it queued for this store and what is stored here.
+        """
+        self._full_due = True
 
     async def settle(self) -> None:
         """Wait until no command is under way."""
@@ -323,6 +330,8 @@ class HeartbeatSender:
 
     def _heartbeat(self) -> tuple[proposals.StoreHeartbeat, dict[ShardId, ReplicaReport]]:
         reports = self._reports()
+        if self._full_due:
+            self._base, self._full_due = 0, False
         full = self._base == 0
         known = {(report.shard, report.replica) for report in reports.values()}
         stored = tuple(item for item in self._host.directories.replicas() if item not in known)

@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,12 +80,20 @@ class Reloads:
         self.in_effect = InEffect(digest_of(config), _now_us())
         self._read = read
         self._take: Callable[[StoreConfig], None] | None = None
+        self._directories: Callable[[], Sequence[str]] = lambda: ()
         self._asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
 
-    def attach(self, take: Callable[[StoreConfig], None]) -> None:
-        """The store serves. `take` brings a configuration to its parts, and raises nothing."""
+    def attach(
+        self,
+        take: Callable[[StoreConfig], None],
+        directories: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """The store serves. `take` brings a configuration to its parts, and raises nothing.
+        `directories`: the data directories in use, which verbs change (`DirectoryChanges`).
+        """
         self._take = take
+        self._directories = directories
 
     def ask(self) -> None:
         """Reload soon; for signals."""
@@ -113,6 +122,7 @@ class Reloads:
         async with self._one_at_a_time:
             try:
                 read = await asyncio.to_thread(self._checked)
+                self._follow_directories(read)
                 used = with_reloaded(self.config, read)
                 configuration.check(used)
             except InvalidArgument as error:
@@ -124,6 +134,13 @@ class Reloads:
                 self._take(used)
                 self._used(used, found)
             return found
+
+    def _follow_directories(self, read: StoreConfig) -> None:
+        """Verbs may have made the data directories what the file says: then no restart is due."""
+        named = read.store.data_directories
+        if sorted(map(os.path.abspath, named)) == sorted(map(os.path.abspath, self._directories())):
+            store = msgspec.structs.replace(self.config.store, data_directories=named)
+            self.config = msgspec.structs.replace(self.config, store=store)
 
     def _checked(self) -> StoreConfig:
         assert self._read is not None  # asked before

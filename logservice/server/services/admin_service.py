@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge, VerbRefused
+from logservice_wire.errors import (
+    InvalidArgument,
+    NotEnoughStores,
+    NotReady,
+    TooLarge,
+    UnknownOutcome,
+    VerbRefused,
+)
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.bounds import IDENTITIES_PER_PAGE_MAX, REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.memory_budget import PARTS
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.measuring.figure import Figure
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge.call import Context, effect, handler, timeout_s
 from logservice.server.edge.identity_book import IdentityBook, Seen
 from logservice.server.log_level import LogLevel
+from logservice.server.measuring import Measuring
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import (
     DirectoryStatus,
@@ -41,13 +52,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         log_level: LogLevel | None = None,
         seen: IdentityBook | None = None,
         reloads: Reloads | None = None,
+        changes: DirectoryChanges | None = None,
+        measuring: Measuring | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
         `workers`: the truncation worker of each data directory. `log_level`, `reloads`: of this
-        process. `seen`: who has called it.
+        process. `seen`: who has called it. `changes`: of the data directories. `measuring`: of this
+        store.
         """
         self._seen = IdentityBook() if seen is None else seen
         self._reloads = reloads
+        self._measuring = measuring
+        self._changes = changes
         self._workers = workers
         self._log_level = log_level or LogLevel("info")
         self._store = store
@@ -173,6 +189,42 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             ),
         )
 
+    @handler
+    async def AddDirectory(
+        self, request: admin_pb2.AddDirectoryRequest, context: Context
+    ) -> admin_pb2.AddDirectoryResponse:
+        """Use one more data directory."""
+        found = await self._change(request.path, context, adds=True)
+        return admin_pb2.AddDirectoryResponse(incarnation=found)
+
+    @handler
+    async def RemoveDirectory(
+        self, request: admin_pb2.RemoveDirectoryRequest, context: Context
+    ) -> admin_pb2.RemoveDirectoryResponse:
+        """Let go of a data directory."""
+        found = await self._change(request.path, context, adds=False)
+        return admin_pb2.RemoveDirectoryResponse(incarnation=found)
+
+    @handler
+    async def Measure(
+        self, request: admin_pb2.MeasureRequest, context: Context
+    ) -> admin_pb2.MeasureResponse:
+        """Measure one thing; it ends when the caller leaves."""
+        if self._measuring is None:
+            raise NotReady("this store measures nothing")
+        found = await self._measuring.measure(request.what, request.target)
+        return admin_pb2.MeasureResponse(figures=[_figure(one) for one in found])
+
+    async def _change(self, path: str, context: Context, *, adds: bool) -> int:
+        if self._changes is None:
+            raise NotReady("the data directories of this store do not change")
+        work = self._changes.add(path) if adds else self._changes.remove(path)
+        limit_s = timeout_s(context, self._store.limits)
+        try:
+            return await effect(asyncio.wait_for(work, limit_s))
+        except TimeoutError as error:
+            raise UnknownOutcome(f"{path}: the disk takes long; it goes on meanwhile") from error
+
 
 def _seen_row(row: Seen) -> admin_pb2.SeenIdentity:
     return copied(
@@ -189,6 +241,10 @@ def _seen_row(row: Seen) -> admin_pb2.SeenIdentity:
 def _us(wall_s: float) -> int:
     """On the wire; 0 for never, and for a certificate that does not end."""
     return int(wall_s * 1_000_000) if math.isfinite(wall_s) else 0
+
+
+def _figure(figure: Figure) -> admin_pb2.Figure:
+    return copied(admin_pb2.Figure, figure, verdict=figure.verdict.value)
 
 
 def _told(log_level: LogLevel) -> admin_pb2.LogLevel:

@@ -33,7 +33,7 @@ from logservice.hakeeper.commands.quotas import QUOTA_NAMES, IdentityQuota
 from logservice.hakeeper.commands.store_commands import ServiceOrder
 from logservice.hakeeper.repair.balance import Move
 from logservice.hakeeper.repair.leadership import HandOver
-from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, Lsn, ShardId, StoreId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.nodehost.agent.lookups import Found, Lookups
@@ -201,6 +201,15 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             StoreId(request.store_id),
             _word(verbs.StoreMode, request.mode, "mode"),
             request.reason,
+            request.force,
+        ),
+    )
+    DrainDirectory = administration(
+        rpcs.DRAIN_DIRECTORY,
+        lambda request, _: verbs.DrainDirectory(
+            StoreId(request.store_id),
+            Incarnation(request.incarnation),
+            request.undo,
             request.force,
         ),
     )
