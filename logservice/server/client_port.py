@@ -163,6 +163,13 @@ class ClientPort:
         if self._connections is not None:
             self._connections.stop()
 
+    def connections(self) -> dict[str, int]:
+        """The connections of clients, as of the last look; nothing before the port is bound."""
+        if self._connections is None:
+            return {}
+        counts = self._connections.counts
+        return {"open": counts.open, "half_open": counts.half_open}
+
     @property
     def undelivered_bytes(self) -> int:
         """Bytes of requests that are not whole, as of the last look."""

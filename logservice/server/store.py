@@ -50,6 +50,7 @@ from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.schedule import TruncationSchedule
+from logservice.server.services import truncation_standing
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.telemetry import OpenTelemetry, tracing_of
@@ -133,6 +134,8 @@ class Store:
             port.lines.figures,
             memory.figures,
             port.calls,
+            port.connections,
+            lambda shard: truncation_standing.of(parts.host, parts.workers, shard),
         )
         self.client_address = port.bind()
         await parts.start()

@@ -1,0 +1,118 @@
+"""console_pages: the documents of ``/api/v1`` that have parameters, by path.
+
+Each has rules for its parameters and a function that makes the value; the values are bounded where
+they are made. What is asked of the cluster is asked through the board, so no thread of the admin
+port touches what belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from logservice import bounds
+from logservice.server.monitor.cluster.diagnosis import FindingRow, diagnose, row
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.cluster.seen import Seen
+from logservice.server.monitor.own.claims import KINDS, ClaimsQuestion
+from logservice.server.monitor.own.history import DAY, HOUR
+from logservice.server.monitor.port.board import Board
+from logservice.server.monitor.port.query import (
+    Rule,
+    flag,
+    number,
+    one_of,
+    searched,
+    text,
+    values_of,
+)
+from logservice.server.monitor.port.runbooks import Runbooks
+from logservice.server.monitor.port.shard_page import ShardPages, parse
+
+_SHARD: Final = number(0, 2**63 - 1)
+_STORE: Final = text(bounds.NAME_BYTES_MAX)
+
+
+class Findings:
+    """What the doctor says about a report; made once for each report, by whichever thread comes
+    first.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was diagnosed yet."""
+        self._lock = threading.Lock()
+        self._seen: ClusterReport | None = None
+        self._rows: tuple[FindingRow, ...] = ()
+
+    def of(self, report: ClusterReport) -> tuple[FindingRow, ...]:
+        """The worst first. Nobody looked from outside, so nothing is said of how to get there."""
+        with self._lock:
+            if report is not self._seen:
+                self._rows = tuple(map(row, diagnose(Seen((), report, ""))))
+                self._seen = report
+            return self._rows
+
+
+class ConsolePages:
+    """Any thread of the admin port may call it."""
+
+    def __init__(self, board: Board) -> None:
+        """Ask `board`."""
+        self._board = board
+        self._shards = ShardPages()
+        self._findings = Findings()
+        self._runbooks = Runbooks()
+        self._pages: Mapping[str, tuple[Mapping[str, Rule], Callable[..., object]]] = {
+            "findings": ({}, self._all_findings),
+            "history": ({"store": _STORE, "span": one_of(HOUR, DAY)}, self._history),
+            "stores/detail": ({"store": _STORE}, self._store),
+            "shards/detail": ({"shard": _SHARD}, self._shard),
+            "claims": (_CLAIMS, self._claims),
+            "work": ({}, self._work),
+            "runbooks": ({"page": _STORE}, self._runbook),
+        }
+
+    def make(self, part: str, query: str) -> object | None:
+        """The document at ``/api/v1/<part>``; None when there is none. Raises BadQuery, and what
+        the board raises.
+        """
+        if part == "shards/page":
+            choice = parse(query)
+            return self._shards.page(self._board.cluster(), choice)
+        found = self._pages.get(part)
+        if found is None:
+            return None
+        rules, made = found
+        return made(**values_of(query, rules))
+
+    def _all_findings(self) -> object:
+        return self._findings.of(self._board.cluster())
+
+    def _history(self, store: str = "", span: str = HOUR) -> object:
+        return self._board.console(lambda console: console.history(store, span))
+
+    def _store(self, store: str = "") -> object:
+        return self._board.console(lambda console: console.store(store))
+
+    def _shard(self, shard: int = 0) -> object:
+        return self._board.console(lambda console: console.shard(shard))
+
+    def _claims(self, kind: str = "holds", **asked: Any) -> object:
+        return self._board.console(lambda console: console.claims(ClaimsQuestion(kind, **asked)))
+
+    def _work(self) -> object:
+        return self._board.console(lambda console: console.work())
+
+    def _runbook(self, page: str = "") -> object | None:
+        return self._runbooks.page(page) if page else self._runbooks.names
+
+
+_CLAIMS: Final[Mapping[str, Rule]] = {
+    "kind": one_of(*KINDS),
+    "filter": searched,
+    "keeping": flag,
+    "after_shard": _SHARD,
+    "after_name": text(bounds.NAME_BYTES_MAX),
+    "count": number(1, bounds.ADMIN_CLAIMS_SHOWN),
+}
