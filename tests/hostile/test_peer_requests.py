@@ -92,7 +92,7 @@ BODIES: Mapping[str, tuple[bytes, ...]] = {
     "hearing.announce": (_packed(1, 1, 1, 1, 1), b""),
     "hearing.vouch": (_packed(1, 1, 1, 1, 1), b"\xff"),
     "monitor.claims": (_packed("holds", "", False, 0, "", 100), _packed("?"), b"\xff"),
-    "monitor.history": (_packed("hour", -1), _packed("day", 2**70), b"?"),
+    "monitor.history": (_packed("hour", -1), _packed("day", 2**63), b"?"),
     "monitor.shard": (_packed(1), _packed(-1), b""),
     "monitor.status": (b"", b"x" * 1000),
     "replica.applies": (_packed(1, 1, 1, version=b""), b"\xff"),
