@@ -117,6 +117,7 @@ class Store:
             self._config, self._shares.clients, self._tls, self._tracing
         )
         monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
+        monitor.callers.attach(lambda: port.gate)
         monitor.start()
         storage = self._config.storage
         if (read := keys_source(storage.keys_file, storage.keys_command, "storage.")) is not None:

@@ -109,10 +109,18 @@ class Gate:
     def caller(self, context: Context) -> Caller:
         """Who is calling. Raises Unauthenticated, PermissionDenied (a store's certificate)."""
         if self.identities is None:
-            return self._known(b"", ANONYMOUS, float("inf"))
+            return self.bearer(b"")
         shown = context.auth_context()
         # The library names the bearer's own certificate and, apart from it, what was sent with it.
         chain = b"".join((*shown.get("x509_pem_cert", ()), *shown.get("x509_pem_cert_chain", ())))
+        return self.bearer(chain)
+
+    def bearer(self, chain: bytes) -> Caller:
+        """Who shows a chain of certificates (PEM, the own one first) that TLS has verified. Raises
+        what `caller` does.
+        """
+        if self.identities is None:
+            return self._known(b"", ANONYMOUS, float("inf"))
         found = self._callers.get(chain)
         if found is None:
             found = self._identify(chain)

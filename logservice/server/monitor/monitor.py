@@ -45,6 +45,7 @@ class Monitor:
     ) -> None:
         """Bind the admin port. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
+        from logservice.server.monitor.port.caller import Callers
         from logservice.server.monitor.port.metrics import Metrics
         from logservice.server.monitor.port.server import AdminServer
 
@@ -54,7 +55,13 @@ class Monitor:
         self._history = History(config.store.store_id)
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
-        app = AdminApp(self._board, Metrics(self._board).text, loopback_only=listen.loopback)
+        self.callers = Callers(self._board)
+        app = AdminApp(
+            self._board,
+            Metrics(self._board).text,
+            loopback_only=listen.loopback,
+            callers=self.callers,
+        )
         self._server = AdminServer(listen, app)
         self.reporter.admin_address = config.admin.advertise or self._server.address
 

@@ -37,6 +37,7 @@ from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import Reason, StoreStatus, to_json
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
+from logservice.server.monitor.port.caller import Callers
 from logservice.server.monitor.port.console_pages import ConsolePages
 from logservice.server.monitor.port.query import BadQuery
 
@@ -88,9 +89,13 @@ class AdminApp:
         metrics: Callable[[str], tuple[bytes, str]],
         *,
         loopback_only: bool,
+        callers: Callers | None = None,
     ) -> None:
-        """Read the page. `metrics` makes a body and its content type for an Accept header."""
+        """Read the page. `metrics` makes a body and its content type for an Accept header.
+        `callers` says who sends a request; None: nobody's identity is known.
+        """
         self._board = board
+        self.callers = Callers(board) if callers is None else callers
         self._metrics = metrics
         self._loopback_only = loopback_only
         self._pages = ConsolePages(board)

@@ -88,6 +88,13 @@ class Board:
 
         return self._on_loop(answer())
 
+    def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The answer of `question`, which runs on the loop. Raises LoopStuck, and what it raises.
+
+        While recovery holds the loop nothing answers.
+        """
+        return self._on_loop(question())
+
     def _on_loop(self, ask: Coroutine[Any, Any, T]) -> T:
         try:
             future = asyncio.run_coroutine_threadsafe(ask, self._loop)
