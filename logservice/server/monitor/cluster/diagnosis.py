@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -651,7 +652,7 @@ def _holds(report: ClusterReport) -> Iterator[Finding]:
                 f" above; {back} records that were truncated stay because of it.",
                 "The log grows until the hold is moved or released.",
                 "Find out who set it. If nobody needs it:"
-                f" `logctl hold release {shard.shard} {shard.hold_name}`.",
+                f" `logctl hold release {shard.shard} {shlex.quote(shard.hold_name)}`.",
                 "forgotten-hold.md",
             )
 

@@ -7,6 +7,7 @@ way to the next version. The rows are copies of HAKeeper's view with what the st
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,6 +16,10 @@ from logservice.hakeeper.answers.views import ClusterView
 from logservice.same_names import copied
 from logservice.server.monitor.cluster.report import Sight
 from logservice.server.monitor.cluster.rows import ClusterReport, ReplicaRow, ShardRow
+
+
+_CATCHES_UP_BYTES: Final = 1 << 20
+"""A member that lacks less has what is under way, and no more."""
 
 
 class OperatorAtWork(Struct, frozen=True, kw_only=True):
@@ -71,7 +76,7 @@ class DrainRow(Struct, frozen=True, kw_only=True):
 
 
 class CatchingUp(Struct, frozen=True, kw_only=True):
-    """A member that lacks something of its log; see `ReplicaRow`."""
+    """A member that lacks much of its log; see `ReplicaRow`."""
 
     shard: int
     log: str
@@ -192,7 +197,7 @@ def _behind(report: ClusterReport) -> Iterator[CatchingUp]:
     for shard in report.shards:
         if shard.lag_entries > 0:
             for one in shard.replicas:
-                if one.lag_bytes > 0:
+                if one.lag_bytes >= _CATCHES_UP_BYTES:
                     yield copied(CatchingUp, one, shard=shard.shard, log=shard.name)
 
 
