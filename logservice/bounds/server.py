@@ -328,6 +328,25 @@ ADMIN_CLAIMS_SLICE: Final = 64
 ADMIN_SESSIONS_SHOWN: Final = 100
 """Named sessions that the page of one log shows; `logctl session list` has all."""
 
+ADMIN_RECORDS_SHOWN: Final = 100
+"""Records in one answer of the record browser; with ADMIN_VALUE_BYTES_SHOWN of each 400 kB."""
+
+ADMIN_RECORDS_BYTES: Final = 256 * 1024
+"""Bytes of blocks that such an answer is read from, beyond which its last block may reach."""
+
+ADMIN_VALUE_BYTES_SHOWN: Final = 2048
+"""Of a value, a key or a header that the record browser shows; a person reads no more."""
+
+ADMIN_OPENED_BYTES_MAX: Final = 1024 * 1024
+"""What a compressed block may be opened to for the record browser, in about 5 ms of the loop; of a
+larger one only LSNs and sizes are shown."""
+
+ADMIN_HEADERS_SHOWN: Final = 32
+"""Headers of one record that the record browser shows."""
+
+ADMIN_GRANTS_SHOWN: Final = 100
+"""Grants in one answer, 40 kB."""
+
 ADMIN_WORK_SHOWN: Final = 200
 """Operators, wishes, drains or members that catch up in one answer; `logctl repairs` has all."""
 

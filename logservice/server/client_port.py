@@ -37,6 +37,7 @@ from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
+from logservice.server.services.browsing import Browsing
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
 from logservice.server.services.log_service import LogService
@@ -73,6 +74,8 @@ class ClientPort:
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
+        self.browsing: Browsing | None = None
+        """What the admin port shows to who may read; None before `register`."""
 
     def bind(self) -> str:
         """Take the port and begin to watch its connections; returns the address that clients use.
@@ -114,10 +117,11 @@ class ClientPort:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
         budget = self.answers
+        auditor = Auditor(self.audit)
         server = GuardedServer(
             self._server,
             self.gate,
-            Auditor(self.audit),
+            auditor,
             self._tracing,
             self._connections,
             budget,
@@ -125,6 +129,7 @@ class ClientPort:
             self.calls,
         )
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
+        self.browsing = Browsing(context, self.gate, auditor, parts.directory)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(

@@ -118,6 +118,7 @@ class Store:
         )
         monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
         monitor.callers.attach(lambda: port.gate)
+        monitor.guarded.attach(lambda: port.browsing)
         monitor.start()
         storage = self._config.storage
         if (read := keys_source(storage.keys_file, storage.keys_command, "storage.")) is not None:

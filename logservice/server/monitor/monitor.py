@@ -46,6 +46,7 @@ class Monitor:
         """Bind the admin port. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
         from logservice.server.monitor.port.caller import Callers
+        from logservice.server.monitor.port.guarded_pages import GuardedPages
         from logservice.server.monitor.port.metrics import Metrics
         from logservice.server.monitor.port.server import AdminServer
 
@@ -56,11 +57,13 @@ class Monitor:
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
         self.callers = Callers(self._board)
+        self.guarded = GuardedPages(self._board, self.callers)
         app = AdminApp(
             self._board,
             Metrics(self._board).text,
             loopback_only=listen.loopback,
             callers=self.callers,
+            guarded=self.guarded,
         )
         self._server = AdminServer(listen, app)
         self.reporter.admin_address = config.admin.advertise or self._server.address

@@ -17,7 +17,6 @@ from logservice.same_names import copied
 from logservice.server.monitor.cluster.report import Sight
 from logservice.server.monitor.cluster.rows import ClusterReport, ReplicaRow, ShardRow
 
-
 _CATCHES_UP_BYTES: Final = 1 << 20
 """A member that lacks less has what is under way, and no more."""
 

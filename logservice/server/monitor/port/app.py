@@ -12,6 +12,8 @@
         findings                                what `logctl doctor` says of the report
         work                                    operators, wishes, drains, versions (`cluster.work`)
         claims?kind=holds|writers|sessions&filter=&keeping=&after_shard=&after_name=&count=
+        records?shard=&lsn=&time_us=&latest=&count=   records, for who may read the log
+        grants?filter=&offset=&count=           the access list, for who may see it
         runbooks?page=                          a page of docs/operations, or which there are
     /ui          the page; what lies under /ui/ is all it loads
 
@@ -39,6 +41,7 @@ from logservice.server.monitor.own.status import Reason, StoreStatus, to_json
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
 from logservice.server.monitor.port.caller import Callers
 from logservice.server.monitor.port.console_pages import ConsolePages
+from logservice.server.monitor.port.guarded_pages import GuardedPages
 from logservice.server.monitor.port.query import BadQuery
 
 if TYPE_CHECKING:
@@ -90,15 +93,17 @@ class AdminApp:
         *,
         loopback_only: bool,
         callers: Callers | None = None,
+        guarded: GuardedPages | None = None,
     ) -> None:
         """Read the page. `metrics` makes a body and its content type for an Accept header.
-        `callers` says who sends a request; None: nobody's identity is known.
+        `callers` says who sends a request; None: nobody's identity is known. `guarded`: what needs
+        a right; None: nothing of that is shown.
         """
         self._board = board
         self.callers = Callers(board) if callers is None else callers
         self._metrics = metrics
         self._loopback_only = loopback_only
-        self._pages = ConsolePages(board)
+        self._pages = ConsolePages(board, guarded or GuardedPages(board, self.callers))
         self._page = _page()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -122,12 +127,12 @@ class AdminApp:
         path = environ.get("PATH_INFO", "/").rstrip("/") or "/"
         try:
             if path.startswith("/api/v1/"):
-                return self._document(path, environ.get("QUERY_STRING", ""))
+                return self._document(path, environ)
             return self._route(path, environ.get("HTTP_ACCEPT", ""))
         except BadQuery as bad:
             return _error("400 Bad Request", str(bad))
         except LogServiceError as error:
-            return _error(_STATUS.get(error.reason, "503 Service Unavailable"), error.message)
+            return _refusal(error)
         except LoopStuck as stuck:
             return _error("503 Service Unavailable", str(stuck))
         except NotServing:
@@ -151,13 +156,13 @@ class AdminApp:
             return Answer("200 OK", kind, body)
         return _error("404 Not Found", f"nothing at {path}")
 
-    def _document(self, path: str, query: str) -> Answer:
+    def _document(self, path: str, environ: WSGIEnvironment) -> Answer:
         part = path.removeprefix("/api/v1/")
         if part == "store":
             return _json(self._board.status())
         if part in _PARTS:
             return _json(_PARTS[part](self._board.cluster()))
-        made = self._pages.make(part, query)
+        made = self._pages.make(part, environ)
         return _json(made) if made is not None else _error("404 Not Found", f"nothing at {path}")
 
     def _ready(self) -> Answer:
@@ -184,7 +189,15 @@ _PARTS: dict[str, Callable[[ClusterReport], object]] = {
 }
 
 
-_STATUS = {Why.INVALID_ARGUMENT: "400 Bad Request", Why.SHARD_NOT_FOUND: "404 Not Found"}
+_STATUS = {
+    Why.INVALID_ARGUMENT: "400 Bad Request",
+    Why.UNAUTHENTICATED: "401 Unauthorized",
+    Why.PERMISSION_DENIED: "403 Forbidden",
+    Why.SHARD_NOT_FOUND: "404 Not Found",
+    Why.TRUNCATED: "410 Gone",
+    Why.BEYOND_TAIL: "416 Range Not Satisfiable",
+    Why.BUSY: "429 Too Many Requests",
+}
 """What an error of the cluster is in HTTP; any other one may pass."""
 
 
@@ -205,6 +218,13 @@ def _text(status: str, body: str) -> Answer:
 
 def _json(value: object) -> Answer:
     return Answer("200 OK", _JSON, to_json(value) + b"\n")
+
+
+def _refusal(error: LogServiceError) -> Answer:
+    said = {"error": error.message, "reason": error.reason.value, "metadata": error.metadata}
+    return Answer(
+        _STATUS.get(error.reason, "503 Service Unavailable"), _JSON, to_json(said) + b"\n"
+    )
 
 
 def _error(status: str, message: str) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from logservice import bounds
 from logservice.server.monitor.cluster.diagnosis import FindingRow, diagnose, row
@@ -18,6 +18,11 @@ from logservice.server.monitor.cluster.seen import Seen
 from logservice.server.monitor.own.claims import KINDS, ClaimsQuestion
 from logservice.server.monitor.own.history import DAY, HOUR
 from logservice.server.monitor.port.board import Board
+from logservice.server.monitor.port.guarded_pages import (
+    GrantsQuestion,
+    GuardedPages,
+    RecordsQuestion,
+)
 from logservice.server.monitor.port.query import (
     Rule,
     flag,
@@ -29,6 +34,9 @@ from logservice.server.monitor.port.query import (
 )
 from logservice.server.monitor.port.runbooks import Runbooks
 from logservice.server.monitor.port.shard_page import ShardPages, parse
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 _SHARD: Final = number(0, 2**63 - 1)
 _STORE: Final = text(bounds.NAME_BYTES_MAX)
@@ -57,9 +65,10 @@ class Findings:
 class ConsolePages:
     """Any thread of the admin port may call it."""
 
-    def __init__(self, board: Board) -> None:
-        """Ask `board`."""
+    def __init__(self, board: Board, guarded: GuardedPages) -> None:
+        """Ask `board`, and `guarded` for what needs a right."""
         self._board = board
+        self._guarded = guarded
         self._shards = ShardPages()
         self._findings = Findings()
         self._runbooks = Runbooks()
@@ -73,10 +82,17 @@ class ConsolePages:
             "runbooks": ({"page": _STORE}, self._runbook),
         }
 
-    def make(self, part: str, query: str) -> object | None:
+    def make(self, part: str, environ: WSGIEnvironment) -> object | None:
         """The document at ``/api/v1/<part>``; None when there is none. Raises BadQuery, and what
         the board raises.
         """
+        query = environ.get("QUERY_STRING", "")
+        if part == "records":
+            return self._guarded.records(
+                environ, RecordsQuestion(**{"shard": 0, **values_of(query, _RECORDS)})
+            )
+        if part == "grants":
+            return self._guarded.grants(environ, GrantsQuestion(**values_of(query, _GRANTS)))
         if part == "shards/page":
             choice = parse(query)
             return self._shards.page(self._board.cluster(), choice)
@@ -115,4 +131,18 @@ _CLAIMS: Final[Mapping[str, Rule]] = {
     "after_shard": _SHARD,
     "after_name": text(bounds.NAME_BYTES_MAX),
     "count": number(1, bounds.ADMIN_CLAIMS_SHOWN),
+}
+
+_RECORDS: Final[Mapping[str, Rule]] = {
+    "shard": _SHARD,
+    "lsn": number(0, 2**63 - 1),
+    "time_us": number(0, 2**63 - 1),
+    "latest": flag,
+    "count": number(1, bounds.ADMIN_RECORDS_SHOWN),
+}
+
+_GRANTS: Final[Mapping[str, Rule]] = {
+    "filter": searched,
+    "offset": number(0, 2**31 - 1),
+    "count": number(1, bounds.ADMIN_GRANTS_SHOWN),
 }

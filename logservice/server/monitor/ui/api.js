@@ -8,9 +8,9 @@ export function plain(text) {
 }
 
 export class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, reason = "", metadata = {}) {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, reason, metadata });
   }
 }
 
@@ -34,7 +34,7 @@ async function parsed(answer, revive) {
   } catch {
     throw new Refused(answer.status, `HTTP ${answer.status}`);
   }
-  if (!answer.ok) throw new Refused(answer.status, body.error || `HTTP ${answer.status}`);
+  if (!answer.ok) throw new Refused(answer.status, body.error || `HTTP ${answer.status}`, body.reason, body.metadata);
   return body;
 }
 

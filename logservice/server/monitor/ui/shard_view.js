@@ -138,7 +138,7 @@ function drawHistory(best, found) {
   const series = best && best.history;
   if (!best || !best.replica.shard || !series.times_us.length) {
     charts = null;
-    put(at, [make("p", best && best.replica.shard ? `no history yet: ${found.store} keeps one, a point a minute, of what is appended to` : "", "quiet")]);
+    put(at, [make("p", best && best.replica.shard ? `No history: ${found.store} has one of logs that are appended to, a point a minute.` : "", "quiet")]);
     return;
   }
   if (!charts) {
