@@ -87,8 +87,12 @@ function route() {
   shown = VIEWS[name];
   for (const one of document.querySelectorAll("main > .view")) one.hidden = one.id !== shown.container;
   for (const one of document.querySelectorAll("#views a")) {
-    if (one.getAttribute("href") === `#/${name}`) one.setAttribute("aria-current", "page");
-    else one.removeAttribute("aria-current");
+    if (one.getAttribute("href") === `#/${name}`) {
+      one.setAttribute("aria-current", "page");
+      one.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else {
+      one.removeAttribute("aria-current");
+    }
   }
   shown.open(parameters, sayLost, argument);
   window.scrollTo(0, 0);

@@ -66,8 +66,10 @@ export function table(columns, rows, empty) {
     const tr = make("tr");
     row.forEach((content, place) => {
       const { label, num, wide } = columns[place];
-      const shown = content === "" || content === null || content === undefined ? "–" : content;
-      tr.append(cell(label, shown, num && "num", wide && "wide"));
+      const nothing = content === "" || content === null || content === undefined;
+      // A column without a name says only what is remarkable.
+      const shown = !nothing ? content : label ? "–" : "";
+      tr.append(cell(label, shown, num && "num", wide && "wide", nothing && !label && "nothing"));
     });
     body.append(tr);
   }
@@ -78,7 +80,8 @@ export function table(columns, rows, empty) {
     tr.append(none);
     body.append(tr);
   }
-  found.append(thead, body);
+  if (rows.length) found.append(thead);
+  found.append(body);
   frame.append(found);
   return frame;
 }

@@ -6,7 +6,7 @@
 
 import { link, make } from "./dom.js";
 
-const INLINE = /`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)]+)\)/g;
+const INLINE = /`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)]+)\)|\*([^*\s][^*]*)\*/g;
 
 function inline(parent, text) {
   let done = 0;
@@ -15,7 +15,8 @@ function inline(parent, text) {
     done = found.index + found[0].length;
     if (found[1]) parent.append(make("code", found[1]));
     else if (found[2]) parent.append(make("b", found[2]));
-    else parent.append(target(found[3], found[4]));
+    else if (found[3]) parent.append(target(found[3], found[4]));
+    else parent.append(make("em", found[5]));
   }
   parent.append(text.slice(done));
   return parent;
