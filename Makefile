@@ -22,7 +22,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in three processes, since tests of real processes often wait; a file's tests stay together. They run in the
 # order of their names: the order of xdist, most tests first, leaves the files with one long test for the end. Four
 # kinds of tests have lanes of their own.
-PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
+PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py --ignore=tests/deploy/test_prometheus.py --ignore=tests/deploy/test_schemas.py
 
 .PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench clean .venv
 
@@ -71,11 +71,12 @@ test-runbooks: .venv ## the commands of docs/operations/, run as they stand ther
 
 test-docker: .venv ## image, compose file, quick start, faults on a docker engine of its own; systemd's unit
 	tools/need_engine.sh
-	$(BIN)/python -m pytest tests/docker tests/deploy/test_systemd.py
+	$(BIN)/python -m tests.docker tests/deploy/test_systemd.py
 
-test-prometheus: ## rules and alerts with promtool (Debian's prometheus, installed when missing)
+test-prometheus: .venv ## rules, alerts and dashboard with a real Prometheus (Debian's, installed when missing) and Grafana's types (npm)
 	tools/need_program.sh promtool prometheus
 	cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules alerts_test.yml
+	LOGSERVICE_REQUIRE_PROMETHEUS=1 $(BIN)/python -m pytest -n 0 tests/deploy/test_prometheus.py tests/deploy/test_schemas.py
 
 lint: .venv ## ruff: rules and format
 	$(BIN)/ruff check .

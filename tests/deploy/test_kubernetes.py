@@ -23,7 +23,7 @@ APP = {"app.kubernetes.io/name": "logservice"}
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """The objects by kind; there is one of each."""
+    """The objects by kind; there is one of each. The config map is made by kustomize."""
     named = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
     assert sorted(named) == sorted(
         path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml"
@@ -67,7 +67,7 @@ def read(number: int) -> config.StoreConfig:
     arguments = [expanded(argument, number) for argument in STORE["args"]]
     assert arguments[:3] == ["store", "run", "--config=/etc/logservice/store.toml"]
     assignments = [argument.removeprefix("--set=") for argument in arguments[3:]]
-    return config.parse(KINDS["ConfigMap"]["data"]["store.toml"], assignments)
+    return config.parse((FOLDER / "store.toml").read_text(), assignments)
 
 
 def test_every_pod_has_a_configuration_of_its_own() -> None:
@@ -114,6 +114,7 @@ def test_ports_and_labels_agree() -> None:
     listen = {"client": pod.listen.client, "peer": pod.listen.peer, "admin": pod.admin.listen}
     assert {name: int(text.rpartition(":")[2]) for name, text in listen.items()} == ports
     service = KINDS["Service"]["spec"]
+    assert KINDS["Service"]["metadata"]["labels"] == APP  # what the ServiceMonitor selects
     assert {port["name"]: port["port"] for port in service["ports"]} == ports
     assert service["clusterIP"] == "None"
     assert KINDS["StatefulSet"]["spec"]["serviceName"] == KINDS["Service"]["metadata"]["name"]
@@ -142,6 +143,16 @@ def test_one_store_at_a_time_is_taken_away_and_each_has_its_node() -> None:
     assert apart["labelSelector"]["matchLabels"] == APP
     # A stop takes up to five seconds, and a leader without a successor waits three more.
     assert POD["spec"]["terminationGracePeriodSeconds"] >= 20
+
+
+def test_only_prometheus_reaches_the_admin_port() -> None:
+    """It asks nobody who they are."""
+    rules = KINDS["NetworkPolicy"]["spec"]["ingress"]
+    (rule,) = (rule for rule in rules if {"port": "admin"} in rule["ports"])
+    assert rule["ports"] == [{"port": "admin"}]
+    (peer,) = rule["from"]  # both in one: pods with the label, in that namespace
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "monitoring"}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "prometheus"}
 
 
 def test_probes_ask_whether_it_lives_and_whether_it_is_ready() -> None:

@@ -1,7 +1,6 @@
 """The commands of docs/operations/ run as they stand there; every page leaves a healthy cluster.
 
-Blocks marked ``bash`` are run, page by page and in their order. Blocks marked ``console`` are for a
-machine of one's own, and are only read.
+The quick start and the first day bring a cluster of their own, and tests of their own.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.page_commands import page_commands
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
 PAGES = sorted(
     page.stem
     for page in OPERATIONS.glob("*.md")
-    if page.stem not in {"README", "events", "metrics", "quickstart"}
+    if page.stem not in {"README", "events", "metrics", "quickstart", "first-day"}
 )
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
@@ -33,10 +33,8 @@ SETTINGS: dict[str, dict[str, object]] = {
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
-def blocks(page: str) -> list[str]:
-    text = (OPERATIONS / f"{page}.md").read_text()
-    found = re.findall(r"^( *)```bash\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
-    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+def commands(page: str) -> list[str]:
+    return page_commands(OPERATIONS / f"{page}.md")
 
 
 class Shell:
@@ -84,9 +82,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         LocalCluster.open(folder / "demo").down()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_the_commands_of_the_page(shell: Shell, page: str) -> None:
-    found = blocks(page)
+    found = commands(page)
     shell.run("for n in $(seq 240); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
     # All steps are one script, because a step uses what an earlier one sets.
     shell.run("\n".join(found))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -23,6 +22,7 @@ import pytest
 from logservice.cli.processes.local_cluster import free_ports
 from tests.docker.engine import Engine
 from tests.docker.images import ROOT, prometheus_image
+from tests.page_commands import page_commands
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(3600)]
 
@@ -112,11 +112,6 @@ def quickstart(
     made.compose("--profile monitoring down -v")
 
 
-def commands() -> list[str]:
-    found = re.findall(r"^( *)```bash\n(.*?)^ *```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
-
-
 def test_the_compose_file_is_valid(quickstart: Quickstart) -> None:
     for compose in quickstart.composes:
         text = quickstart.bash(f"{' '.join(compose)} -f deploy/compose.yaml config")
@@ -124,7 +119,7 @@ def test_the_compose_file_is_valid(quickstart: Quickstart) -> None:
 
 
 def test_the_commands_of_the_page(quickstart: Quickstart) -> None:
-    blocks = commands()
+    blocks = page_commands(PAGE)
     assert len(blocks) == 9
     # All steps are one script, because a step uses what an earlier one sets. The last step is left
     # out: it stops the cluster.
@@ -162,5 +157,5 @@ def test_a_store_sees_its_own_keys_only(quickstart: Quickstart) -> None:
 
 
 def test_the_last_command_stops_everything(quickstart: Quickstart) -> None:
-    quickstart.bash(f"export COMPOSE_FILE=deploy/compose.yaml\n{commands()[-1]}")
+    quickstart.bash(f"export COMPOSE_FILE=deploy/compose.yaml\n{page_commands(PAGE)[-1]}")
     assert quickstart.compose("ps -q").split() == [] or "Up" not in quickstart.compose("ps")
