@@ -89,6 +89,10 @@ class AccessList:
             scopes = self._scopes.setdefault(grant.identity, [])
             scopes.append((grant.scope, frozenset(grant.roles)))
 
+    def has_some_role(self, identity: str) -> bool:
+        """Whether there is any grant to `identity`, over whatever it is."""
+        return any(roles for _, roles in self._scopes.get(identity, ()))
+
     def needs_name(self, identity: str) -> bool:
         """Whether an answer about a shard depends on the shard's name."""
         return any(scope.startswith("name/") for scope, _ in self._scopes.get(identity, ()))

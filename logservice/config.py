@@ -23,6 +23,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 from logservice_wire.errors import InvalidArgument
@@ -36,6 +37,16 @@ Name = Annotated[
     str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=bounds.NAME_BYTES_MAX)
 ]
 """Names of stores, clusters and hosts: they end up in file names, addresses and tables."""
+
+CipherSuite = Literal[
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+]
+"""The suites of TLS 1.2 that keep past traffic secret when a key is lost, by OpenSSL's names."""
 
 _MIB: Final = 1024 * 1024
 _MONTH_S: Final = 31 * 86_400.0
@@ -208,14 +219,23 @@ class TruncationSection(_Section, frozen=True, kw_only=True):
 
 
 class AdminSection(_Section, frozen=True, kw_only=True):
-    """[admin]: the HTTP port for operators: probes, metrics, a page. Read-only, plain HTTP."""
+    """[admin]: the HTTP port for operators: probes, metrics, a page. Read-only."""
 
     listen: str = "127.0.0.1:0"
     advertise: str | None = None
     """Where operators and Prometheus reach the port, when that is another address."""
     allow_remote: bool = False
-    """Whether `listen` may be an address that other machines can reach: the port asks nobody who
-    they are."""
+    """Whether `listen` may be an address that other machines can reach. Without `authentication`
+    the port then tells everybody there what it knows."""
+    tls: bool = False
+    """Whether the port speaks HTTPS."""
+    certificate: str = ""
+    """PEM: what it shows, and the chain behind it; "": what the store shows to clients. The next
+    key is its key."""
+    key: str = ""
+    authentication: Literal["none", "required"] = "none"
+    """Whether everything but /healthz and /readyz needs a client's certificate or a bearer token of
+    an identity that has some role."""
 
 
 class LoggingSection(_Section, frozen=True, kw_only=True):
@@ -304,6 +324,9 @@ class TlsSection(_Section, frozen=True, kw_only=True):
     revocation_strict: bool = False
     """Whether everybody of an authority is refused whose list is overdue or missing. By default an
     overdue list goes on refusing whom it names, is an alarm, and lets the others in."""
+    ciphers: Annotated[tuple[CipherSuite, ...], Meta(max_length=6)] = ()
+    """Suites of TLS 1.2 that the store takes on all ports, in its order of preference; empty: the
+    libraries' choice. Those of TLS 1.3 are always taken."""
     reload_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     connection_age_max_s: Annotated[float, Meta(ge=1, le=86_400)] = bounds.CONNECTION_AGE_MAX_S
     """A removed CA or an expired certificate is out of use at the latest after this long."""
@@ -312,6 +335,49 @@ class TlsSection(_Section, frozen=True, kw_only=True):
     def enabled(self) -> bool:
         """Whether TLS is on; `check` has made sure that all its files are then named."""
         return bool(self.certificate)
+
+
+class TokensSection(_Section, frozen=True, kw_only=True):
+    """[tokens]: bearer tokens (JWT) beside certificates, for clients; on when `jwks` is named.
+
+    They are taken on a port of their own, beside the clients' one (`port_offset`), and on the admin
+    port. The section should be the same on every store.
+    """
+
+    issuer: str = ""
+    """`iss` and one of `aud` must be these, byte by byte."""
+    audience: str = ""
+    jwks: str = ""
+    """The issuer's public keys: a file, or an https URL. With "" there are no tokens."""
+    jwks_ca: str = ""
+    """PEM: who signs the certificate of the URL's host; "": the system's authorities."""
+    jwks_token_file: str = ""
+    """A token to show at the URL, read anew each time: Kubernetes wants one."""
+    refresh_interval_s: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    keys_age_max_s: Annotated[float, Meta(ge=1, le=_MONTH_S)] = 86_400.0
+    """Keys that could not be read again for so long are not used any more."""
+    claim: Annotated[str, Meta(min_length=1, max_length=128)] = "sub"
+    """The claim that names the client."""
+    name_prefix: Annotated[
+        str, Meta(pattern=r"\A([A-Za-z0-9][A-Za-z0-9._-]*)?\Z", max_length=64)
+    ] = "token."
+    """What the names of tokens' clients begin with, and those of no certificate. With "" the issuer
+    can name every client that a certificate can name, administrators included."""
+    algorithms: Annotated[
+        tuple[Literal["RS256", "ES256", "EdDSA"], ...], Meta(min_length=1, max_length=3)
+    ] = ("RS256", "ES256", "EdDSA")
+    leeway_s: Annotated[float, Meta(ge=0, le=300)] = 30.0
+    """By how much the issuer's clock may differ from this one."""
+    lifetime_max_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = 86_400.0
+    """Tokens that are good for longer are refused: a token cannot be taken back."""
+    port_offset: Annotated[int, Meta(ge=-60_000, le=60_000)] = 20
+    """The port for clients without certificates is so much above `listen.client`, and so is the one
+    that clients are told of every other store: it must be the same on all of them."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether tokens are taken; `check` has made sure that the rest is there."""
+        return bool(self.jwks)
 
 
 class SecuritySection(_Section, frozen=True, kw_only=True):
@@ -371,6 +437,7 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     logging: LoggingSection = LoggingSection()
     limits: LimitsSection = LimitsSection()
     tls: TlsSection = TlsSection()
+    tokens: TokensSection = TokensSection()
     security: SecuritySection = SecuritySection()
     audit: AuditSection = AuditSection()
     archive: ArchiveSection = ArchiveSection()
@@ -378,6 +445,7 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
 
 
 _TLS_LISTS: Final = ("client_crl", "peer_crl")
+_TOKEN_FILES: Final = ("jwks", "jwks_ca", "jwks_token_file")
 _TLS_FILES: Final = (
     "client_ca",
     "certificate",
@@ -405,6 +473,12 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
         config,
         store=msgspec.structs.replace(config.store, data_directories=directories),
         tls=msgspec.structs.replace(config.tls, **files),
+        tokens=_tokens_beside(path.parent, config.tokens),
+        admin=msgspec.structs.replace(
+            config.admin,
+            certificate=_beside(path.parent, config.admin.certificate),
+            key=_beside(path.parent, config.admin.key),
+        ),
         audit=msgspec.structs.replace(
             config.audit,
             directory=str(path.parent / config.audit.directory) if config.audit.directory else "",
@@ -422,15 +496,37 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
     )
 
 
+def _tokens_beside(folder: Path, tokens: TokensSection) -> TokensSection:
+    files = {name: getattr(tokens, name) for name in _TOKEN_FILES}
+    return msgspec.structs.replace(
+        tokens,
+        **{
+            name: file if file.startswith("https://") else _beside(folder, file)
+            for name, file in files.items()
+        },
+    )
+
+
+def _beside(folder: Path, name: str) -> str:
+    return str(folder / name) if name else ""
+
+
 def check_files(config: StoreConfig) -> None:
-    """Checks that each file of [tls], [archive] and [storage] can be read; its content is looked
-    at when it is used.
+    """Checks that each file of [tls], [tokens], [archive] and [storage] can be read; its content is
+    looked at when it is used.
 
     It is no part of `load`, because a configuration is also checked on machines that do not have
     its certificates. Raises ConfigError.
     """
     files = {f"tls.{name}": getattr(config.tls, name) for name in (*_TLS_FILES, *_TLS_LISTS)}
     files |= {
+        f"tokens.{name}": file
+        for name in _TOKEN_FILES
+        if not (file := getattr(config.tokens, name)).startswith("https://")
+    }
+    files |= {
+        "admin.certificate": config.admin.certificate,
+        "admin.key": config.admin.key,
         "archive.config": config.archive.config,
         "storage.keys_file": config.storage.keys_file,
     }
@@ -486,8 +582,9 @@ def check(config: StoreConfig) -> None:
     _check_directories(config)
     _check_labels(config.store.labels)
     _check_tls(config)
+    _check_tokens(config)
     _check_addresses(config)
-    _check_admin(config.admin)
+    _check_admin(config)
     _check_one_port_each(config)
     _check_times(config)
     _check_bootstrap(config)
@@ -536,6 +633,38 @@ def _check_tls(config: StoreConfig) -> None:
                 f"security.admins[{position}]",
                 f"expected spiffe://<trust domain>/cluster/<cluster id>/client/<name>, got {uri!r}",
             )
+
+
+def _check_tokens(config: StoreConfig) -> None:
+    tokens = config.tokens
+    if not tokens.enabled:
+        for name in ("issuer", "audience", "jwks_ca", "jwks_token_file"):
+            if getattr(tokens, name):
+                raise ConfigError("tokens.jwks", f"required when tokens.{name} is given")
+        return
+    for name in ("issuer", "audience"):
+        if not getattr(tokens, name):
+            raise ConfigError(f"tokens.{name}", "required when tokens.jwks is given")
+    if not config.tls.enabled:
+        raise ConfigError("tokens.jwks", "tokens are taken over TLS only; configure [tls]")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", tokens.jwks):
+        url = urlsplit(tokens.jwks)
+        if url.scheme != "https" or not url.hostname or url.username or url.password:
+            raise ConfigError(
+                "tokens.jwks", f"expected a file or https://<host>/..., got {tokens.jwks!r}"
+            )
+    if tokens.keys_age_max_s < 2 * tokens.refresh_interval_s:
+        # One look that fails must not end the use of tokens.
+        raise ConfigError(
+            "tokens.keys_age_max_s",
+            f"expected >= 2 x tokens.refresh_interval_s, got {tokens.keys_age_max_s:g}",
+        )
+    port = Address.parse(config.listen.client, "listen.client").port
+    if port == 0 or tokens.port_offset == 0 or not 0 < port + tokens.port_offset <= 65535:
+        raise ConfigError(
+            "tokens.port_offset",
+            f"expected another port beside listen.client ({port}), which must not be 0",
+        )
 
 
 def doubts(config: StoreConfig) -> list[str]:
@@ -597,13 +726,25 @@ def _check_addresses(config: StoreConfig) -> None:
             )
 
 
-def _check_admin(admin: AdminSection) -> None:
+def _check_admin(config: StoreConfig) -> None:
+    admin = config.admin
     address = Address.parse(admin.listen, "admin.listen")
     if not address.loopback and not admin.allow_remote:
         raise ConfigError(
             "admin.listen",
-            f"{admin.listen!r} can be reached from other machines, and the port asks nobody who"
-            " they are; use a loopback address or say allow_remote = true",
+            f"{admin.listen!r} can be reached from other machines; use a loopback address or say"
+            " allow_remote = true, which tells everybody there what the port knows unless"
+            ' authentication = "required"',
+        )
+    if admin.tls and not config.tls.enabled:
+        raise ConfigError("admin.tls", "expected false: [tls] is not configured")
+    if bool(admin.certificate) is not bool(admin.key):
+        raise ConfigError("admin.certificate", "a certificate and its key go together")
+    if admin.certificate and not admin.tls:
+        raise ConfigError("admin.tls", "expected true: a certificate is named")
+    if admin.authentication == "required" and not admin.tls:
+        raise ConfigError(
+            "admin.authentication", "callers show what they are over TLS only: say admin.tls = true"
         )
     if admin.advertise is not None and Address.parse(admin.advertise, "admin.advertise").port == 0:
         raise ConfigError(
@@ -614,17 +755,28 @@ def _check_admin(admin: AdminSection) -> None:
 def _check_one_port_each(config: StoreConfig) -> None:
     listen = config.listen
     seen: list[tuple[str, Address]] = []
-    for field, text in (
+    named = [
         ("listen.client", listen.client),
         ("listen.peer", listen.peer),
         ("admin.listen", config.admin.listen),
-    ):
+    ]
+    if config.tokens.enabled:
+        named.append(("tokens.port_offset", tokens_address(config, listen.client)))
+    for field, text in named:
         address = Address.parse(text, field)
         for other, taken in seen:
             same_host = address.host == taken.host or {address.host, taken.host} & {*_WILDCARDS}
             if address.port and address.port == taken.port and same_host:
                 raise ConfigError(field, f"{text!r} is also {other}")
         seen.append((field, address))
+
+
+def tokens_address(config: StoreConfig, client_address: str) -> str:
+    """Where clients with tokens reach the store whose other clients reach it at
+    `client_address`.
+    """
+    address = Address.parse(client_address, "listen.client")
+    return str(Address(address.host, address.port + config.tokens.port_offset))
 
 
 def _check_times(config: StoreConfig) -> None:

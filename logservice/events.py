@@ -22,7 +22,7 @@ class Event(enum.Enum):
     STORE_STARTED = (logging.INFO, "{store} serves clients on {client}, stores on {peer}")
     STORE_STOPPING = (logging.INFO, "{store} stops: no new calls, leaderships are handed away")
     STORE_STOPPED = (logging.INFO, "{store} has stopped")
-    ADMIN_STARTED = (logging.INFO, "the admin port answers on http://{address}")
+    ADMIN_STARTED = (logging.INFO, "the admin port answers on {address}")
     LEADER_HERE = (logging.INFO, "shard {shard}: replica {replica} leads here in term {term}")
     LEADER_GONE = (
         logging.INFO,
@@ -55,6 +55,14 @@ class Event(enum.Enum):
     KEYS_REFUSED = (
         logging.WARNING,
         "the ring of keys that segments are encrypted with stays as it was: {reason}",
+    )
+    TOKEN_KEYS_REPLACED = (
+        logging.INFO,
+        "tokens are checked by the issuer's keys {keys} from now on",
+    )
+    TOKEN_KEYS_REFUSED = (
+        logging.WARNING,
+        "the keys that tokens are checked by stay as they were: {reason}",
     )
     DAMAGE_AT_START = (
         logging.ERROR,

@@ -92,6 +92,12 @@ FAILED_ADDRESS_S: Final = 2.0
 UNREADY_ADDRESS_S: Final = 0.2
 """How long a store that answered but cannot serve the shard now is tried after all others."""
 
+TOKEN_LOOK_S: Final = 1.0
+"""How often the client looks at the file of its token, with one call of stat."""
+
+TOKEN_FILE_BYTES_MAX: Final = 4096
+"""Bytes of a token: a store takes no longer one."""
+
 TLS_RELOAD_S: Final = 2.0
 """How often the client looks at the files of its certificates, with three calls of stat."""
 

@@ -1,8 +1,8 @@
 """environment: where the stores are and how TLS is spoken, from the variables that `logctl` takes.
 
 ``LOGSERVICE_ENDPOINTS``, and for TLS the files ``LOGSERVICE_TLS_CA``, ``LOGSERVICE_TLS_CERT``,
-``LOGSERVICE_TLS_KEY`` and the name ``LOGSERVICE_TLS_SERVER_NAME``. ``logservice cluster up`` prints
-them.
+``LOGSERVICE_TLS_KEY`` and the name ``LOGSERVICE_TLS_SERVER_NAME``; ``LOGSERVICE_TOKEN_FILE`` is a
+file with a bearer token. ``logservice cluster up`` prints them.
 """
 
 from __future__ import annotations
@@ -22,5 +22,6 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> tuple[str, 
     endpoints = environment.get("LOGSERVICE_ENDPOINTS", "")
     if not endpoints:
         raise InvalidArgument("LOGSERVICE_ENDPOINTS names no store", field="endpoints")
-    files = [environment.get(f"LOGSERVICE_TLS_{name}", "") for name in _TLS]
-    return endpoints, tls_from_files(*files)
+    ca, certificate, key, name = (environment.get(f"LOGSERVICE_TLS_{one}", "") for one in _TLS)
+    token = environment.get("LOGSERVICE_TOKEN_FILE", "")
+    return endpoints, tls_from_files(ca, certificate, key, name, token)

@@ -108,6 +108,8 @@ def _of_the_handshake(error: ssl.SSLError) -> str:
 
 def _of_the_client(error: ssl.SSLError | ConnectionResetError, tls: Tls) -> str:
     if tls.certificate is None:
+        if tls.token is not None:
+            return "the store asks for a certificate; clients with a token go to another port"
         return "the store asks for a certificate, and this client has none"
     reason = (getattr(error, "reason", None) or "it ends the connection").lower()
     return f"the store refuses this client's certificate: {reason.replace('_', ' ')}"

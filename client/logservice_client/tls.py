@@ -1,5 +1,5 @@
-"""Tls: the certificate that a client shows and the authorities it trusts, as bytes or as files that
-are read again when they change.
+"""Tls: what a client shows to the stores (a certificate, a token) and the authorities it trusts, as
+bytes or as files that are read again when they change.
 
 gRPC reads credentials once per channel, so new certificates need new channels: `TlsFiles` says when
 its files have changed, and the pool then begins new channels and lets the old ones end
@@ -16,22 +16,29 @@ from dataclasses import dataclass, field
 import grpc
 from logservice_wire.errors import InvalidArgument
 
+from logservice_client.token_file import TokenFile
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
     """PEM bytes. `ca`: the authorities that signed the stores' certificates (None: the system's
     list). `certificate` and `key`: the client's own, for stores that ask for one. `server_name`:
-    the name in the stores' certificate when it is not the address.
+    the name in the stores' certificate when it is not the address. `token`: shown with every call.
     """
 
     ca: bytes | None = None
     certificate: bytes | None = None
     key: bytes | None = field(default=None, repr=False)
     server_name: str = ""
+    token: TokenFile | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
         """What gRPC makes a channel with."""
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+        channel = grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+        if self.token is None:
+            return channel
+        calls = grpc.metadata_call_credentials(self.token, name="bearer")
+        return grpc.composite_channel_credentials(channel, calls)
 
     def options(self) -> tuple[tuple[str, str], ...]:
         """Channel options that go with the credentials."""
@@ -46,11 +53,19 @@ class TlsFiles:
     """PEM files; "" for none. Looks at them whenever `current` is asked."""
 
     def __init__(
-        self, ca: str = "", certificate: str = "", key: str = "", server_name: str = ""
+        self,
+        ca: str = "",
+        certificate: str = "",
+        key: str = "",
+        server_name: str = "",
+        token_file: str = "",
     ) -> None:
-        """Reads the files. Raises InvalidArgument, with the name of the file that is wrong."""
+        """Reads the files. `token_file` holds a bearer token (`TokenFile`). Raises InvalidArgument,
+        with the name of the file that is wrong.
+        """
         if bool(certificate) is not bool(key):
             raise InvalidArgument("a certificate and its key go together", field="tls")
+        self._token = TokenFile(token_file) if token_file else None
         self._names = (ca, certificate, key)
         self._server_name = server_name
         self._seen = self._signature()
@@ -78,14 +93,16 @@ class TlsFiles:
         ca, certificate, key = (_content(name) for name in self._names)
         if certificate is not None and key is not None:
             _check_pair(certificate, key, self._names[1])
-        return Tls(ca, certificate, key, self._server_name)
+        return Tls(ca, certificate, key, self._server_name, self._token)
 
 
-def tls_from_files(ca: str, certificate: str, key: str, server_name: str = "") -> TlsFiles | None:
+def tls_from_files(
+    ca: str, certificate: str, key: str, server_name: str = "", token_file: str = ""
+) -> TlsFiles | None:
     """None when no file is named: plaintext. Raises InvalidArgument."""
-    if not (ca or certificate or key):
+    if not (ca or certificate or key or token_file):
         return None
-    return TlsFiles(ca, certificate, key, server_name)
+    return TlsFiles(ca, certificate, key, server_name, token_file)
 
 
 def _signature(name: str) -> object:

@@ -9,6 +9,7 @@ between stores and versions; the configuration file can override those it names.
 | `raft`, `logdb` | the layer of that name |
 | `nodehost` | requests, truncation, HAKeeper's shell, damage and repair |
 | `transport` | connections between stores |
+| `tokens` | bearer tokens and the keys of their issuer |
 | `security` | identities, calls and streams of one caller, audit, certificates |
 | `archive` | the archiver: objects, pauses |
 | `mirror` | mirrors of logs in a second cluster: pauses, patience |
@@ -28,4 +29,5 @@ from logservice.bounds.nodehost import *  # noqa: F403
 from logservice.bounds.raft import *  # noqa: F403
 from logservice.bounds.security import *  # noqa: F403
 from logservice.bounds.server import *  # noqa: F403
+from logservice.bounds.tokens import *  # noqa: F403
 from logservice.bounds.transport import *  # noqa: F403

@@ -253,6 +253,13 @@ ADMIN_CONNECTIONS_MAX: Final = 64
 ADMIN_REQUEST_BYTES_MAX: Final = 16 * 1024
 """Header and body of a request to the admin port; nothing there takes a body."""
 
+ADMIN_CALLER_REMEMBERED_S: Final = 300.0
+"""A caller that the admin port let in is let in again for so long while the event loop, which would
+decide, is stuck: some scrapes of Prometheus."""
+
+ADMIN_CALLERS_REMEMBERED_MAX: Final = 256
+"""Callers that are remembered for that."""
+
 ADMIN_LOOP_WAIT_S: Final = 5.0
 """How long a request of the admin port waits for the event loop before it says that it is stuck."""
 

@@ -110,6 +110,12 @@ _SECTIONS = {
     default="",
     help="Name in the stores' certificates, if not the address (LOGSERVICE_TLS_SERVER_NAME).",
 )
+@click.option(
+    "--token-file",
+    envvar="LOGSERVICE_TOKEN_FILE",
+    default="",
+    help="File with a bearer token, read again when it changes (LOGSERVICE_TOKEN_FILE).",
+)
 @click.version_option(server_version(), prog_name="logctl")
 @completion_option("logctl")
 @click.pass_context

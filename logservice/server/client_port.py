@@ -4,6 +4,9 @@ Theory of operation. This file alone puts the edge together: certificates (`tls`
 gate, guard, lines of calls and answers (`edge`), the audit log (`audit`), and behind them the three
 services and gRPC's health service (`services`).
 
+Where tokens are configured there are two ports of one server, one that asks for certificates and
+one that does not; whose call it is decides the gate alone, not the port.
+
 The port is bound early, because a store's heartbeats carry its address; it answers only after
 `start`. It stops in two steps: `leave` tells health checks that the store wants no new work, and
 `stop` ends the calls that are under way.
@@ -19,7 +22,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
-from logservice.config import Address, StoreConfig
+from logservice.config import Address, StoreConfig, tokens_address
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.audit.log import AuditLog, audit_log_of
@@ -42,6 +45,7 @@ from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
 from logservice.server.services.log_service import LogService
 from logservice.server.tls.store_tls import StoreTls
+from logservice.server.tokens.token_check import Tokens
 from logservice.trace import Tracing
 
 _CALLS_GRACE_S: Final = 1.0
@@ -57,9 +61,13 @@ class ClientPort:
         connections_max: int,
         tls: StoreTls | None,
         tracing: Tracing,
+        tokens: Tokens | None = None,
     ) -> None:
-        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext."""
+        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext. `tokens`
+        None: every client needs a certificate.
+        """
         self._config = config
+        self._tokens = tokens
         self._clients = min(connections_max, config.limits.connections_max)
         self._tls = tls
         self._tracing = tracing
@@ -84,7 +92,8 @@ class ClientPort:
         """
         listen = Address.parse(self._config.listen.client, "listen.client")
         server = self._server = acceptor.server_of(
-            server_options(self._config, self._clients),
+            # gRPC counts the connections of each port by itself.
+            server_options(self._config, self._clients // (1 if self._tokens is None else 2)),
             self._config.limits.concurrent_rpcs_max,
         )
         wake_ups.warn(asyncio.get_running_loop())
@@ -96,9 +105,23 @@ class ClientPort:
             )
         except RuntimeError as error:
             raise OSError(f"cannot listen for clients on {listen}: {error}") from error
-        self._connections = Connections(port, self._connection_limits())
+        ports = [port]
+        if self._tokens is not None:
+            ports.append(self._bind_for_tokens(server))
+        self._connections = Connections(self._connection_limits(), *ports)
         self._connections.start()
         return self._config.listen.advertise_client or str(Address(listen.host, port))
+
+    def _bind_for_tokens(self, server: grpc.aio.Server) -> int:
+        """The port on which no certificate is asked for: gRPC asks all clients of a port, or
+        none.
+        """
+        assert self._tls is not None  # `config.check`: there are no tokens without TLS
+        address = tokens_address(self._config, self._config.listen.client)
+        try:
+            return server.add_secure_port(address, self._tls.server_credentials(asking=False))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for clients with tokens on {address}: {error}") from error
 
     def register(
         self,
@@ -127,6 +150,7 @@ class ClientPort:
             budget,
             self.lines,
             self.calls,
+            self._config.tokens.port_offset,
         )
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         self.browsing = Browsing(context, self.gate, auditor, parts.directory)
@@ -216,6 +240,7 @@ class ClientPort:
             frozenset(self._config.security.admins),
             used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
             used.client_authorities if used is not None else None,
+            self._tokens,
         )
         return Gate(
             parts.access,

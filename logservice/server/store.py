@@ -25,11 +25,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import InvalidArgument, LogServiceError
 
 from logservice import bounds
 from logservice.clock import SystemClock
-from logservice.config import Address, StoreConfig
+from logservice.config import Address, ConfigError, StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
@@ -54,7 +54,10 @@ from logservice.server.services import truncation_standing
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.telemetry import OpenTelemetry, tracing_of
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
+from logservice.server.tokens.issuer_keys import IssuerKeys
+from logservice.server.tokens.token_check import Tokens
 from logservice.trace import Tracing
 
 _HAND_OVER_S: Final = 3.0
@@ -83,6 +86,8 @@ class Store:
         self._schedules: list[TruncationSchedule] = []
         self._tls: StoreTls | None = None
         self._keys: StorageKeys | None = None
+        self._token_keys: IssuerKeys | None = None
+        self._admin_tls: AdminTls | None = None
         self._renewals: set[asyncio.Task[None]] = set()
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
@@ -113,11 +118,17 @@ class Store:
         self._shares = descriptors.share(descriptors.limit(), directories)
         if self._config.tls.enabled:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
+        tokens = await self._follow_tokens()
         port = self._client_port = ClientPort(
-            self._config, self._shares.clients, self._tls, self._tracing
+            self._config, self._shares.clients, self._tls, self._tracing, tokens
         )
-        monitor = self._monitor = Monitor(self._config, lambda: refused, self._turns)
-        monitor.callers.attach(lambda: port.gate)
+        if self._config.admin.tls:
+            assert self._tls is not None  # `config.check`
+            self._admin_tls = AdminTls(self._config, self._tls)
+        monitor = self._monitor = Monitor(
+            self._config, lambda: refused, self._turns, self._admin_tls
+        )
+        monitor.callers.attach(lambda: port.gate, lambda: port.audit)
         monitor.guarded.attach(lambda: port.browsing)
         monitor.start()
         storage = self._config.storage
@@ -161,6 +172,10 @@ class Store:
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
             self._background(self._tls.run)
+        if self._admin_tls is not None:
+            self._background(self._admin_tls.run)
+        if self._token_keys is not None:
+            self._background(self._token_keys.run)
         if self._keys is not None:
             self._keys.attach(parts)
             self._background(self._keys.run)
@@ -168,11 +183,25 @@ class Store:
             self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
             self._background(self._archiver.run)
 
+    async def _follow_tokens(self) -> Tokens | None:
+        """What checks bearer tokens; None when none are configured. Raises InvalidArgument."""
+        section = self._config.tokens
+        if not section.enabled:
+            return None
+        keys = self._token_keys = IssuerKeys(section)
+        try:
+            await keys.first()
+        except InvalidArgument as error:
+            raise ConfigError("tokens.jwks", error.message) from error
+        return Tokens(section, self._config.tls.trust_domain, self._config.store.cluster_id, keys)
+
     def alarms(self) -> list[str]:
         """What a person must look at; for health and logs. Empty when all is well."""
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
+            *(self._admin_tls.alarms() if self._admin_tls is not None else ()),
             *(self._keys.alarms() if self._keys is not None else ()),
+            *(self._token_keys.alarms() if self._token_keys is not None else ()),
             *(self._transport.alarms() if self._transport is not None else ()),
             *(self._client_port.alarms() if self._client_port is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),

@@ -29,7 +29,7 @@ def port(limits: ConnectionLimits) -> Iterator[Port]:
     made: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         number = listener.getsockname()[1]
-        watched = Connections(number, limits)
+        watched = Connections(limits, number)
 
         def connect(source: str) -> socket.socket:
             made.append(socket.create_connection(("127.0.0.1", number), 10, (source, 0)))

@@ -26,8 +26,11 @@ class Session:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """From the options of `logctl` itself, by their names. Raises InvalidArgument."""
-        files = [options[f"tls_{name}"] for name in ("ca", "cert", "key", "server_name")]
-        return cls(options["endpoints"], options["timeout"], tls_from_files(*files))
+        ca, certificate, key, name = (
+            options[f"tls_{one}"] for one in ("ca", "cert", "key", "server_name")
+        )
+        tls = tls_from_files(ca, certificate, key, name, options["token_file"])
+        return cls(options["endpoints"], options["timeout"], tls)
 
     def run(self, work: Callable[[LogClient], Awaitable[T]]) -> T:
         """Run `work` with a connected client. Raises what `work` raises."""

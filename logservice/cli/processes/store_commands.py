@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -42,10 +43,14 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
     before = signal.signal(signal.SIGTERM, _stop_before_start)
     try:
         from logservice import config
-        from logservice.server.process import run_store
+        from logservice.server.tls import ciphers
 
         loaded = config.load(config_path, assignments)
         config.check_files(loaded)
+        ciphers.choose(loaded.tls.ciphers)
+        # It imports gRPC, which reads its suites of ciphers then.
+        from logservice.server.process import run_store
+
         _say_doubts(config.doubts(loaded))
         try:
             return run_store(loaded)
@@ -85,9 +90,11 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
     loaded = config.load(config_path, assignments)
     config.check_files(loaded)
     if loaded.tls.enabled:
+        from logservice.server.tls.admin_tls import AdminTls
         from logservice.server.tls.store_tls import StoreTls
 
-        for alarm in StoreTls(loaded, lambda: None).alarms():
+        tls = StoreTls(loaded, lambda: None)
+        for alarm in (*tls.alarms(), *AdminTls(loaded, tls).alarms()):
             say(f"warning: {alarm}", err=True)
     _say_doubts(config.doubts(loaded))
 
@@ -95,7 +102,8 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
 @store.command()
 @click.argument("address", default="127.0.0.1:7601")
 @click.option("--ready", is_flag=True, help="Ask whether it is ready, not only whether it lives.")
-def probe(address: str, ready: bool) -> int:
+@click.option("--tls", is_flag=True, help="The port speaks HTTPS; its certificate is not checked.")
+def probe(address: str, ready: bool, tls: bool) -> int:
     """Ask the admin port at ADDRESS whether the store is well.
 
     Exit code 1 when it is not, or does not answer; what it says is printed.
@@ -103,7 +111,7 @@ def probe(address: str, ready: bool) -> int:
     from logservice.config import Address
 
     target = Address.parse(address, "address")
-    connection = http.client.HTTPConnection(target.host, target.port, timeout=_PROBE_TIMEOUT_S)
+    connection = _probing(target.host, target.port, tls)
     try:
         connection.request("GET", "/readyz" if ready else "/healthz")
         answer = connection.getresponse()
@@ -114,3 +122,15 @@ def probe(address: str, ready: bool) -> int:
     finally:
         connection.close()
     return exit_codes.OK if answer.status == http.client.OK else exit_codes.NEGATIVE
+
+
+def _probing(host: str, port: int, tls: bool) -> http.client.HTTPConnection:
+    """The question is whether somebody is well, and a probe neither tells a secret nor is told one:
+    so it looks at no certificate, as the probes of Kubernetes do.
+    """
+    if not tls:
+        return http.client.HTTPConnection(host, port, timeout=_PROBE_TIMEOUT_S)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, port, timeout=_PROBE_TIMEOUT_S, context=context)

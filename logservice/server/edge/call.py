@@ -54,6 +54,7 @@ from logservice.config import LimitsSection
 from logservice.ids import ShardId
 from logservice.invariants import InvariantViolation
 from logservice.server.crash import crash
+from logservice.server.edge.token_addresses import moved_error
 
 CANCELLED: Final = "CANCELLED"
 INTERNAL: Final = "INTERNAL"
@@ -123,6 +124,7 @@ def handler(
 
 async def abort(context: Context, error: LogServiceError) -> NoReturn:
     """End the call with the status of `error`."""
+    error = moved_error(error)
     try:
         await context.abort(
             grpc.StatusCode[error.status],

@@ -115,12 +115,12 @@ class ConnectionCounts:
 class Connections:
     """One per store. `heard`, `delivered` and `cut` are called on the event loop."""
 
-    def __init__(self, port: int, limits: ConnectionLimits) -> None:
-        """`port`: the port of the clients, as it is bound."""
+    def __init__(self, limits: ConnectionLimits, *ports: int) -> None:
+        """`ports`: those that clients connect to, as they are bound."""
         self.counts = ConnectionCounts()
         self.half_calls = HalfCalls()
         """The calls of all connections whose request is not whole yet."""
-        self._port = port
+        self._ports = frozenset(ports)
         self._limits = limits
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Peer, str]] = {}
@@ -286,7 +286,7 @@ class Connections:
         try:
             if found.family not in (socket.AF_INET, socket.AF_INET6):
                 return None
-            if found.getsockname()[1] != self._port:
+            if found.getsockname()[1] not in self._ports:
                 return None
             host, port = found.getpeername()[:2]
             return look((_plain(host), port), found)

@@ -1,7 +1,10 @@
 """Gate: who is calling, and whether this caller may do that. Every RPC passes here first.
 
 Theory of operation. The caller is the identity in its connection's certificate; the gate reads it
-from the certificate itself (`logservice.certificate`), once per chain. The access list in force on
+from the certificate itself (`logservice.certificate`), once per chain. Where tokens are configured
+it may be that of the call's bearer token instead (`server.tokens`), which is checked once, too. A
+call that shows both is refused unless both are of one identity, and lasts as long as both do. The
+access list in force on
 this store (`nodehost.agent.access_book`) decides what the caller may do. The decision is remembered
 until the list changes, so an RPC costs a look-up; a stream asks once, and again only when the list
 has another version. Grants may speak of names of shards. HAKeeper is asked for an unknown one, and
@@ -14,11 +17,13 @@ plaintext on loopback means, and the configuration had to say so.
 
 INV-GATE-1: what is not granted is not let in. That includes a call with no row in `RPCS`, no
 identity, no list, or no answer from HAKeeper about a name.
-INV-GATE-2: a decision is used only with the version of the access list and the revocation lists
-that it was made by, and never after the certificate it rests on has expired, or the list is so old
-that it grants nothing.
+INV-GATE-2: a decision is used only with the version of the access list, the revocation lists and
+the issuer's keys that it was made by, and never after the certificate or token it rests on has
+expired, or the list is so old that it grants nothing.
 INV-GATE-3: a denial is said only of what is known: by a list that is HAKeeper's present one, and a
 name that is as new, or no name. What cannot be told is NOT_READY{directory}.
+INV-GATE-4: a caller that shows a certificate and a token is let in only if both are good and of one
+identity.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
 from logservice.access import AccessList
-from logservice.certificate import Purpose, Serial, read_chain, too_long_a_path
+from logservice.certificate import Bearer, Purpose, Serial, read_chain, too_long_a_path
 from logservice.identity import IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.agent.access_book import AccessBook
@@ -44,6 +49,8 @@ from logservice.owner import ANONYMOUS
 from logservice.revocation import Revocations
 from logservice.server.edge.call import Context
 from logservice.server.edge.quota import Quota, QuotaLimits
+from logservice.server.tokens.jwks import Keys
+from logservice.server.tokens.token_check import CheckedToken, Tokens, bearer_token
 
 calling: Final[ContextVar[str]] = ContextVar("calling")
 """The identity whose call is being served. `server.edge.guard` sets it before any handler runs."""
@@ -56,16 +63,21 @@ NOTHING_REVOKED: Final = Revocations()
 
 NameOf = Callable[[ShardId], Awaitable[str | None]]
 
+_Shown = tuple[bytes, str]
+"""A certificate chain and a token; either may be empty."""
+
 _Asked = tuple[str, frozenset[Role], bool, ShardId]
 """Identity, `Rpc.roles`, `Rpc.cluster_too`, shard: all that a decision depends on."""
 
 
 @dataclass(slots=True)
 class Caller:
-    """One certificate chain. Callers of one identity share `quota`.
+    """One certificate chain, or one token, or both. Callers of one identity share `quota`.
 
-    expires_s: wall-clock time at which the certificate, or what is known of its revocation,
-    expires. checked_by: the revocation lists that its certificates were looked up in.
+    expires_s: wall-clock time at which the certificate or the token, or what is known of the
+    certificate's revocation, expires. not_after_s: the same without revocation. checked_by: the
+    revocation lists that its certificates were looked up in; keys: the issuer's keys that its token
+    was checked by (None: it has no token).
     """
 
     uri: str
@@ -75,6 +87,12 @@ class Caller:
     not_after_s: float = float("inf")
     serials: tuple[Serial, ...] = ()
     checked_by: Revocations = NOTHING_REVOKED
+    keys: Keys | None = None
+
+    @property
+    def by_token_only(self) -> bool:
+        """Whether no certificate was shown: the call came in where none is asked for."""
+        return self.keys is not None and not self.serials
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,18 @@ class Identities:
     """Returns the lists that are in use."""
     authorities: Callable[[], Sequence[x509.Certificate]] | None = None
     """Returns the authorities that are accepted now. None: the library's own check is enough."""
+    tokens: Tokens | None = None
+    """Checks bearer tokens; None: there are only certificates."""
+
+    def tokens_keys(self) -> Keys | None:
+        """The keys that tokens are checked by now."""
+        return self.tokens.keys() if self.tokens is not None else None
+
+    def unchanged(self, caller: Caller) -> bool:
+        """Whether everything that `caller` was checked by is still in use."""
+        return caller.checked_by is self.revocations() and (
+            caller.keys is None or caller.keys is self.tokens_keys()
+        )
 
 
 @dataclass(slots=True)
@@ -100,35 +130,47 @@ class Gate:
     limits: QuotaLimits = field(default_factory=QuotaLimits)
     denied: int = 0
     """Calls that were refused here."""
-    _callers: dict[bytes, Caller] = field(default_factory=dict)
+    _callers: dict[_Shown, Caller] = field(default_factory=dict)
     _quotas: dict[str, Quota] = field(default_factory=dict)
     _decided: dict[_Asked, bool] = field(default_factory=dict)
     _decided_by: AccessList | None = None
     _names: dict[ShardId, str] = field(default_factory=dict)
 
     def caller(self, context: Context) -> Caller:
-        """Who is calling. Raises Unauthenticated, PermissionDenied (a store's certificate)."""
+        """Who is calling. Raises Unauthenticated, PermissionDenied (a store's certificate),
+        NotReady (whether a token is good cannot be told now).
+        """
         if self.identities is None:
             return self.bearer(b"")
         shown = context.auth_context()
         # The library names the bearer's own certificate and, apart from it, what was sent with it.
         chain = b"".join((*shown.get("x509_pem_cert", ()), *shown.get("x509_pem_cert_chain", ())))
-        return self.bearer(chain)
+        if self.identities.tokens is None:
+            return self.bearer(chain)
+        said = [
+            value for name, value in context.invocation_metadata() or () if name == "authorization"
+        ]
+        return self.bearer(chain, said)
 
-    def bearer(self, chain: bytes) -> Caller:
-        """Who shows a chain of certificates (PEM, the own one first) that TLS has verified. Raises
-        what `caller` does.
+    def bearer(self, chain: bytes, authorization: Sequence[str | bytes] = ()) -> Caller:
+        """Who shows a chain of certificates (PEM, the own one first; may be empty) that TLS has
+        verified, and these ``authorization`` headers. Raises what `caller` does.
         """
         if self.identities is None:
-            return self._known(b"", ANONYMOUS, float("inf"))
-        found = self._callers.get(chain)
-        if found is None:
-            found = self._identify(chain)
+            return self._known((b"", ""), ANONYMOUS, float("inf"))
+        token = ""
+        if authorization and self.identities.tokens is not None:
+            token = bearer_token(authorization)
+        shown = (chain, token)
+        found = self._callers.get(shown)
+        if found is None or (token and found.keys is not self.identities.tokens_keys()):
+            found = self._identify(shown)
         if found.checked_by is not self.identities.revocations():
             self._look_up(found)
         if time.time() >= found.expires_s:
             self.denied += 1
-            raise Unauthenticated("the certificate has expired")
+            what = "token" if token else "certificate"
+            raise Unauthenticated(f"the {what} has expired")
         return found
 
     async def admit(
@@ -142,12 +184,7 @@ class Gate:
         """
         if self.identities is None or caller.admin or not rpc.roles:
             return None
-        if self.access.too_old:
-            raise NotReady(
-                "HAKeeper has been silent for so long that no grant holds any more",
-                **{DIRECTORY: "age"},
-            )
-        listed = self.access.list
+        listed = self._listed()
         if listed is not self._decided_by or len(self._decided) > bounds.GATE_DECISIONS_MAX:
             if listed is not self._decided_by:
                 self._names.clear()
@@ -167,12 +204,7 @@ class Gate:
             if sure and listed is self._decided_by:
                 self._decided[key] = allowed
         if not allowed:
-            if not self.access.current:
-                raise NotReady(
-                    f"{caller.uri} may do this only by a grant that this store has not heard of, "
-                    "and HAKeeper is silent",
-                    **{DIRECTORY: "grants"},
-                )
+            self._need_current(caller)
             self.denied += 1
             wanted = " or ".join(sorted(rpc.roles))
             where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
@@ -181,35 +213,91 @@ class Gate:
             )
         return listed
 
+    def admit_with_any_role(self, caller: Caller) -> None:
+        """Let `caller` through if it has some role over something. Raises what `admit` does."""
+        if self.identities is None or caller.admin:
+            return
+        if not self._listed().has_some_role(caller.uri):
+            self._need_current(caller)
+            self.denied += 1
+            raise PermissionDenied(f"{caller.uri} has no role over anything")
+
     def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
         return (
             (listed is None or (listed is self.access.list and not self.access.too_old))
             and time.time() < caller.expires_s
-            and (self.identities is None or caller.checked_by is self.identities.revocations())
+            and (self.identities is None or self.identities.unchanged(caller))
         )
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _identify(self, chain: bytes) -> Caller:
-        assert self.identities is not None  # only then there are certificates
-        domain, cluster = self.identities.trust_domain, self.identities.cluster_id
+    def _listed(self) -> AccessList:
+        """The list in force. Raises NotReady when it is too old."""
+        if self.access.too_old:
+            raise NotReady(
+                "HAKeeper has been silent for so long that no grant holds any more",
+                **{DIRECTORY: "age"},
+            )
+        return self.access.list
+
+    def _need_current(self, caller: Caller) -> None:
+        """Raises NotReady when a denial could be wrong (INV-GATE-3)."""
+        if not self.access.current:
+            raise NotReady(
+                f"{caller.uri} may do this only by a grant that this store has not heard of, "
+                "and HAKeeper is silent",
+                **{DIRECTORY: "grants"},
+            )
+
+    def _identify(self, shown: _Shown) -> Caller:
+        assert self.identities is not None  # only then there is something to show
+        chain, token = shown
+        self._callers.pop(shown, None)
         try:
-            bearer = read_chain(chain, Purpose.CALLING, domain, cluster)
-            if self.identities.authorities is not None:
-                # gRPC's library does not ask how far down an authority may sign.
-                problem = too_long_a_path(chain, self.identities.authorities())
-                if problem:
-                    raise Unauthenticated(problem)
-            if bearer.identity.kind is not IdentityKind.CLIENT:
-                raise PermissionDenied(f"{bearer.identity.uri} is no client")
+            bearer = self._of_certificate(chain) if chain or not token else None
+            checked = self._of_token(token) if token else None
         except LogServiceError:
             self.denied += 1
             raise
-        found = self._known(chain, bearer.identity.uri, bearer.not_after_s)
-        found.serials = bearer.serials
+        if bearer is None:
+            assert checked is not None  # one of the two was shown
+            found = self._known(shown, checked.identity.uri, checked.expires_s)
+        else:
+            found = self._known(shown, bearer.identity.uri, bearer.not_after_s)
+            found.serials = bearer.serials
+        if checked is not None:
+            if checked.identity.uri != found.uri:
+                del self._callers[shown]
+                self.denied += 1
+                raise Unauthenticated("the certificate and the token are of different identities")
+            found.keys = checked.keys
+            found.not_after_s = found.expires_s = min(found.not_after_s, checked.expires_s)
         self._look_up(found)
         return found
+
+    def _of_certificate(self, chain: bytes) -> Bearer:
+        assert self.identities is not None  # only then there are certificates
+        tokens = self.identities.tokens
+        if not chain and tokens is not None:
+            raise Unauthenticated("neither a certificate nor a bearer token")
+        domain, cluster = self.identities.trust_domain, self.identities.cluster_id
+        bearer = read_chain(chain, Purpose.CALLING, domain, cluster)
+        if self.identities.authorities is not None:
+            # gRPC's library does not ask how far down an authority may sign.
+            problem = too_long_a_path(chain, self.identities.authorities())
+            if problem:
+                raise Unauthenticated(problem)
+        if bearer.identity.kind is not IdentityKind.CLIENT:
+            raise PermissionDenied(f"{bearer.identity.uri} is no client")
+        if tokens is not None and tokens.reserved(bearer.identity.name):
+            raise Unauthenticated("the certificate has a name that only tokens can have")
+        return bearer
+
+    def _of_token(self, token: str) -> CheckedToken:
+        assert self.identities is not None  # only then there are tokens
+        assert self.identities.tokens is not None
+        return self.identities.tokens.check(token)
 
     def _look_up(self, caller: Caller) -> None:
         """Look for a caller's certificates in the lists in use. Raises Unauthenticated."""
@@ -222,8 +310,8 @@ class Gate:
         caller.checked_by = lists
         caller.expires_s = min(caller.not_after_s, lists.known_until_s(caller.serials))
 
-    def _known(self, chain: bytes, uri: str, expires_s: float) -> Caller:
-        found = self._callers.get(chain)
+    def _known(self, shown: _Shown, uri: str, expires_s: float) -> Caller:
+        found = self._callers.get(shown)
         if found is None:
             if len(self._callers) >= bounds.GATE_CALLERS_MAX:
                 self._callers.clear()
@@ -233,7 +321,7 @@ class Gate:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
                 quota = self._quotas[uri] = Quota(self.limits)
             admin = self.identities is not None and uri in self.identities.admins
-            found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
+            found = self._callers[shown] = Caller(uri, expires_s, quota, admin, expires_s)
         return found
 
     async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:

@@ -38,7 +38,7 @@ from logservice_wire.rpcs import RPCS, Rpc
 
 from logservice import bounds, trace
 from logservice.invariants import invariant
-from logservice.server.edge import answers
+from logservice.server.edge import answers, token_addresses
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
 from logservice.server.edge.call import (
@@ -98,10 +98,12 @@ class GuardedServer:
         budget: AnswerBudget | None = None,
         lines: CallLines | None = None,
         calls: CallBook | None = None,
+        token_port_offset: int = 0,
     ) -> None:
         """Every service of `server` is to be registered here. `tracing` records spans.
         `connections` counts connections; with None nobody does. `budget` bounds the answers that
         wait; in `lines` unary calls wait for their turn; `calls` notes how calls ended.
+        `token_port_offset`: see `token_addresses`.
         """
         self._gate = gate
         self._auditor = auditor
@@ -110,6 +112,7 @@ class GuardedServer:
         self._budget = AnswerBudget() if budget is None else budget
         self._lines = CallLines() if lines is None else lines
         self._calls = CallBook() if calls is None else calls
+        self._token_port_offset = token_port_offset
         self._dispatch = Dispatch(connections)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
@@ -174,6 +177,8 @@ class GuardedServer:
             if self._connections is not None:
                 self._connections.heard(context.peer(), caller.uri)
             calling.set(caller.uri)
+            if caller.by_token_only:
+                token_addresses.offset.set(self._token_port_offset)
             count(caller.quota)
         except LogServiceError as error:
             self._auditor.denied(rpc, context, None, None, error)
@@ -291,6 +296,7 @@ class GuardedServer:
                     noted(auditor.ended, rpc, context, caller, shard, request, response)
             if quota.counts_bytes:
                 noted(pay_answer, quota, response)
+            token_addresses.move_in(response)
             data = encode(response)
             try:
                 self._hold(data, context)

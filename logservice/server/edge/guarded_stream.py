@@ -13,7 +13,7 @@ import asyncio
 from typing import Any
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
-from logservice_wire.errors import DeadlineExceeded, LogServiceError
+from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotReady, Unauthenticated
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
@@ -24,7 +24,9 @@ from logservice.server.edge.call import Context, failed, noted
 from logservice.server.edge.gate import Caller, Gate, shard_of
 from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import pay_answer
+from logservice.server.edge.token_addresses import move_in
 from logservice.server.edge.undelivered import Delivered
+from logservice.server.tokens.token_check import TOKENS
 
 
 class GuardedStream:
@@ -95,6 +97,11 @@ class GuardedStream:
             self._listed = await self._gate.admit(self._caller, self._rpc, self._shard)
         except LogServiceError as error:
             self._auditor.denied(self._rpc, self._context, self._caller, self._shard, error)
+            if self._admitted and self._caller.keys is not None and type(error) is Unauthenticated:
+                raise NotReady(
+                    f"{error.message}; the stream may begin again with another token",
+                    **{TOKENS: "stream"},
+                ) from error
             raise
 
     async def read(self) -> Any:
@@ -115,6 +122,7 @@ class GuardedStream:
         """Send a message; the call ends without an answer when it is not taken for too long."""
         if not (self._tells_outcomes or self._gate.in_force(self._caller, self._listed)):
             await self._ask()
+        move_in(message)
         quota = self._caller.quota
         if quota.counts_bytes:
             noted(pay_answer, quota, message)

@@ -29,6 +29,7 @@ from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.shard_inside import ShardsInside, Standing
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,9 @@ class Monitor:
         config: StoreConfig,
         rpc_errors: Callable[[], Mapping[str, int]],
         turns: LoopTurns,
+        tls: AdminTls | None = None,
     ) -> None:
-        """Bind the admin port. Raises OSError when it is in use."""
+        """Bind the admin port; `tls` None: plain HTTP. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
         from logservice.server.monitor.port.caller import Callers
         from logservice.server.monitor.port.guarded_pages import GuardedPages
@@ -51,12 +53,13 @@ class Monitor:
         from logservice.server.monitor.port.server import AdminServer
 
         self._cluster: ClusterReporter | None = None
+        self._plain = tls is None
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
         self._history = History(config.store.store_id)
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
-        self.callers = Callers(self._board)
+        self.callers = Callers(self._board, required=config.admin.authentication == "required")
         self.guarded = GuardedPages(self._board, self.callers)
         app = AdminApp(
             self._board,
@@ -65,14 +68,15 @@ class Monitor:
             callers=self.callers,
             guarded=self.guarded,
         )
-        self._server = AdminServer(listen, app)
+        self._server = AdminServer(listen, app, tls.context if tls is not None else None)
         self.reporter.admin_address = config.admin.advertise or self._server.address
 
     def start(self) -> None:
         """Begin to answer. Until `attach` everything but /healthz says that the store starts."""
         logging.getLogger("logservice").addHandler(self._events)
         self._server.start()
-        emit(logger, Event.ADMIN_STARTED, address=self.reporter.admin_address)
+        scheme = "http" if self._plain else "https"
+        emit(logger, Event.ADMIN_STARTED, address=f"{scheme}://{self.reporter.admin_address}")
 
     def attach(
         self,

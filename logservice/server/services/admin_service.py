@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
+from msgspec.structs import replace
 
 from logservice.bounds import REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
@@ -14,6 +15,7 @@ from logservice.memory_budget import PARTS
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
+from logservice.server.edge import token_addresses
 from logservice.server.edge.call import Context, effect, handler, timeout_s
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.cluster.rows import ClusterReport
@@ -84,7 +86,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetClusterReportRequest, context: Context
     ) -> admin_pb2.ClusterReport:
         """The whole cluster as seen from here."""
-        found = await to_json_in_slices(await self._report(request.made_now))
+        report = _as_reached(await self._report(request.made_now))
+        found = await to_json_in_slices(report)
         if len(found) > REPORT_BYTES_MAX:
             raise TooLarge(
                 "list the logs page by page instead",
@@ -134,6 +137,17 @@ def _told(log_level: LogLevel) -> admin_pb2.LogLevel:
         configured=log_level.configured,
         ends_in_ms=math.ceil(log_level.ends_in_s * 1000),
     )
+
+
+def _as_reached(report: ClusterReport) -> ClusterReport:
+    """With the addresses that this caller can use."""
+    if not token_addresses.offset.get():
+        return report
+    stores = tuple(
+        replace(row, client_address=token_addresses.moved(row.client_address))
+        for row in report.stores
+    )
+    return replace(report, stores=stores)
 
 
 def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:

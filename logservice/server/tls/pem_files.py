@@ -59,6 +59,12 @@ class PemPaths:
     lists: Path | None = None
     """The revocation lists of those authorities (`logservice.revocation`)."""
 
+    @property
+    def files(self) -> list[Path]:
+        """All that are named."""
+        named = (self.ca, self.certificate, self.key, self.lists)
+        return [path for path in named if path is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class PemMaterial:
@@ -72,6 +78,25 @@ class PemMaterial:
     not_after: datetime.datetime
     lists: tuple[RevocationList, ...] = ()
     authorities: tuple[x509.Certificate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CertificatePair:
+    """A certificate (its chain behind it) and its key, checked. Times are UTC."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    not_before: datetime.datetime
+    not_after: datetime.datetime
+
+
+def read_pair(certificate: Path, key: Path, now: datetime.datetime) -> CertificatePair:
+    """Read and check a certificate that names no identity of ours: that of a web server. Raises
+    TlsRefused.
+    """
+    shown, secret = _read(certificate), _read(key, secret=True)
+    leaf = _own_certificate(shown, certificate, secret, key, (Purpose.ANSWERING,), now)
+    return CertificatePair(shown, secret, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
 def read_pem(
@@ -90,23 +115,8 @@ def read_pem(
     """
     ca, certificate, key = _read(paths.ca), _read(paths.certificate), _read(paths.key, secret=True)
     authorities = _check_authorities(ca, paths.ca)
-    chain = _certificates(certificate, paths.certificate)
-    leaf = chain[0]
-    for one in chain:
-        _check_strength(one, paths.certificate)
-    if is_authority(leaf):
-        raise _refused(paths.certificate, "begins with the certificate of an authority")
-    problem = missing_purpose(leaf, purposes)
-    if problem:
-        raise _refused(paths.certificate, problem)
-    private = _private_key(key, paths.key)
-    if private.public_key().public_bytes(*_PUBLIC) != leaf.public_key().public_bytes(*_PUBLIC):
-        raise _refused(paths.key, f"is not the key of {paths.certificate}")
+    leaf = _own_certificate(certificate, paths.certificate, key, paths.key, purposes, now)
     not_before, not_after = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-    if now < not_before:
-        raise _refused(paths.certificate, f"is not valid before {not_before:%Y-%m-%d %H:%M} UTC")
-    if now >= not_after:
-        raise _refused(paths.certificate, f"expired at {not_after:%Y-%m-%d %H:%M} UTC")
     try:
         identity = only_identity(uri_names(leaf), trust_domain, cluster_id)
     except Unauthenticated as error:
@@ -117,6 +127,34 @@ def read_pem(
     return PemMaterial(
         ca, certificate, key, identity, not_before, not_after, lists, tuple(authorities)
     )
+
+
+def _own_certificate(
+    data: bytes,
+    path: Path,
+    key: bytes,
+    key_path: Path,
+    purposes: Collection[Purpose],
+    now: datetime.datetime,
+) -> x509.Certificate:
+    """The first certificate of `data`, which fits `key` and is good for `purposes` now."""
+    chain = _certificates(data, path)
+    leaf = chain[0]
+    for one in chain:
+        _check_strength(one, path)
+    if is_authority(leaf):
+        raise _refused(path, "begins with the certificate of an authority")
+    problem = missing_purpose(leaf, purposes)
+    if problem:
+        raise _refused(path, problem)
+    private = _private_key(key, key_path)
+    if private.public_key().public_bytes(*_PUBLIC) != leaf.public_key().public_bytes(*_PUBLIC):
+        raise _refused(key_path, f"is not the key of {path}")
+    if now < leaf.not_valid_before_utc:
+        raise _refused(path, f"is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
+    if now >= leaf.not_valid_after_utc:
+        raise _refused(path, f"expired at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+    return leaf
 
 
 def _lists(

@@ -9,7 +9,7 @@ right. So a rotation may replace file after file in any order.
 A plane's revocation lists are a part of its set. The gate and the peer transport look at the lists
 in use (`logservice.revocation`), also for calls and connections that are under way.
 
-New handshakes take the new set: gRPC asks `_fetch` at each one, and the peer transport is told
+New handshakes take the new set: gRPC asks `fetch` at each one, and the peer transport is told
 (`on_peer_change`) and opens its listener anew. Connections that exist live on until they reach
 their age (`TlsSection.connection_age_max_s`), which both planes enforce.
 
@@ -38,6 +38,7 @@ from logservice import bounds
 from logservice.certificate import Purpose, Serial
 from logservice.config import StoreConfig
 from logservice.revocation import Revocations
+from logservice.server.tls.ciphers import chosen
 from logservice.server.tls.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 
 CLIENT_PLANE: Final = "client plane"
@@ -79,9 +80,8 @@ class StoreTls:
         self.failed_reloads = 0
         """How many times changed files were not usable."""
         for plane, paths in self._paths.items():
-            self._seen[plane] = _signature(paths)
+            self._seen[plane] = signature_of(paths.files)
             self._use(plane, self._read(plane))
-        self._served = self._used[CLIENT_PLANE]
 
     # --- what is in use ---------------------------------------------------------------------------
 
@@ -128,29 +128,43 @@ class StoreTls:
             found += [f"{plane}: {problem}" for problem in revocations.alarms(now)]
         return found
 
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """Credentials for gRPC's port: clients need a certificate; TLS 1.2 or later (gRPC's own
-        floor).
+    def server_credentials(self, *, asking: bool = True) -> grpc.ServerCredentials:
+        """Credentials for a port of gRPC; TLS 1.2 or later (gRPC's own floor). `asking`: clients
+        need a certificate; without, none is asked for.
         """
+        assert chosen(self._config.tls.ciphers), "the process has not chosen gRPC's cipher suites"
+        served = self._used[CLIENT_PLANE]
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            """The new set, on one of gRPC's threads at each handshake; None to keep the present
+            one.
+            """
+            nonlocal served
+            used = self._used[CLIENT_PLANE]
+            if used is served:
+                return None
+            served = used
+            return _grpc_configuration(used, asking=asking)
+
         return grpc.dynamic_ssl_server_credentials(
-            _grpc_configuration(self._served),
-            self._fetch,  # type: ignore[arg-type]  # the stub does not know that None is allowed
-            require_client_authentication=True,
+            _grpc_configuration(served, asking=asking),
+            fetch,  # type: ignore[arg-type]  # the stub does not know that None is allowed
+            require_client_authentication=asking,
         )
 
     def server_context(self) -> ssl.SSLContext:
         """See `PeerTls`."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A resumed session is not asked for its certificate again, and would outlive a removed CA.
-        context.options |= ssl.OP_NO_TICKET
-        context.num_tickets = 0
-        return _loaded(context, self._used[PEER_PLANE])
+        used, ciphers = self._used[PEER_PLANE], ":".join(self._config.tls.ciphers)
+        return server_context_of(
+            used.certificate, used.key, used.ca, ciphers, asking=ssl.CERT_REQUIRED
+        )
 
     def client_context(self) -> ssl.SSLContext:
         """See `PeerTls`. Host names are not compared, because the store's identity is."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        return _loaded(context, self._used[PEER_PLANE])
+        used, ciphers = self._used[PEER_PLANE], ":".join(self._config.tls.ciphers)
+        return _loaded(context, used.certificate, used.key, used.ca, ciphers, ssl.CERT_REQUIRED)
 
     # --- following the files ----------------------------------------------------------------------
 
@@ -167,7 +181,7 @@ class StoreTls:
 
     def _poll_plane(self, plane: str) -> bool:
         paths = self._paths[plane]
-        signature = _signature(paths)
+        signature = signature_of(paths.files)
         if signature == self._seen[plane] and plane not in self._failures:
             return False
         try:
@@ -212,14 +226,6 @@ class StoreTls:
             self._used[plane].lists if plane in self._used else (),
         )
 
-    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """The new set, on one of gRPC's threads at each handshake; None to keep the present one."""
-        used = self._used[CLIENT_PLANE]
-        if used is self._served:
-            return None
-        self._served = used
-        return _grpc_configuration(used)
-
 
 def _paths(authorities: str, certificate: str, key: str, lists: str) -> PemPaths:
     return PemPaths(Path(authorities), Path(certificate), Path(key), Path(lists) if lists else None)
@@ -229,35 +235,55 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _signature(paths: PemPaths) -> object:
+def signature_of(files: Sequence[Path]) -> object:
     """A value that changes when one of the files does; a missing file is a state like any other."""
     found: list[object] = []
-    for path in (paths.ca, paths.certificate, paths.key, paths.lists):
+    for path in files:
         try:
-            status = path.stat() if path is not None else None
+            status = path.stat()
         except OSError:
             found.append(None)
         else:
-            if status is None:
-                continue
             found.append((status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode))
     return found
 
 
-def _grpc_configuration(material: PemMaterial) -> grpc.ServerCertificateConfiguration:
+def _grpc_configuration(
+    material: PemMaterial, *, asking: bool
+) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
-        [(material.key, material.certificate)], material.ca
+        [(material.key, material.certificate)], material.ca if asking else None
     )
 
 
-def _loaded(context: ssl.SSLContext, material: PemMaterial) -> ssl.SSLContext:
+def server_context_of(
+    certificate: bytes, key: bytes, authorities: bytes, ciphers: str, *, asking: ssl.VerifyMode
+) -> ssl.SSLContext:
+    """A context for a port that answers; TLS 1.2 or later. `ciphers`: those of TLS 1.2, "" for the
+    default. `asking`: what is asked of a caller.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # A resumed session is not asked for its certificate again, and would outlive a removed CA.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    return _loaded(context, certificate, key, authorities, ciphers, asking)
+
+
+def _loaded(
+    context: ssl.SSLContext,
+    certificate: bytes,
+    key: bytes,
+    authorities: bytes,
+    ciphers: str,
+    asking: ssl.VerifyMode,
+) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(_CIPHERS)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=material.ca.decode("ascii", "ignore"))
+    context.set_ciphers(f"{ciphers}:@SECLEVEL=2" if ciphers else _CIPHERS)
+    context.verify_mode = asking
+    context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
     descriptor = os.memfd_create("tls")
     try:
-        os.write(descriptor, material.key + b"\n" + material.certificate)
+        os.write(descriptor, key + b"\n" + certificate)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)

@@ -18,9 +18,11 @@
     /ui          the page; what lies under /ui/ is all it loads
 
 Everything is read-only: there are only GET and HEAD, no body, no cookie. The page may load nothing
-from elsewhere and run nothing inline (Content-Security-Policy). On a loopback address a request
-must name a loopback host. Else any web page could read the answers through a name of its own that
-resolves to this address (DNS rebinding).
+from elsewhere and run nothing inline (Content-Security-Policy). Where callers have to say who they
+are, everything but the two probes needs that, the page included (`caller`); records and grants need
+it everywhere (`guarded_pages`). On a loopback address a request must name a loopback host. Else any
+web page could read the answers through a name of its own that resolves to this address (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -61,6 +63,11 @@ _HEADERS = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
+
+_CHALLENGE = (("WWW-Authenticate", 'Bearer realm="logservice"'),)
+
+PROBES = frozenset(("/healthz", "/readyz"))
+"""Whoever asks these need not say who it is: supervisors cannot."""
 
 _KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -126,6 +133,8 @@ class AdminApp:
             return Answer(refused.status, refused.content_type, refused.body, (("Allow", "GET"),))
         path = environ.get("PATH_INFO", "/").rstrip("/") or "/"
         try:
+            if path not in PROBES:
+                self.callers.let_in(environ)
             if path.startswith("/api/v1/"):
                 return self._document(path, environ)
             return self._route(path, environ.get("HTTP_ACCEPT", ""))
@@ -223,7 +232,10 @@ def _json(value: object) -> Answer:
 def _refusal(error: LogServiceError) -> Answer:
     said = {"error": error.message, "reason": error.reason.value, "metadata": error.metadata}
     return Answer(
-        _STATUS.get(error.reason, "503 Service Unavailable"), _JSON, to_json(said) + b"\n"
+        _STATUS.get(error.reason, "503 Service Unavailable"),
+        _JSON,
+        to_json(said) + b"\n",
+        _CHALLENGE if error.reason is Why.UNAUTHENTICATED else (),
     )
 
 

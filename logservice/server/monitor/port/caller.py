@@ -1,12 +1,19 @@
 """caller: who sent a request to the admin port, and what that caller may do.
 
-Theory of operation. The port itself asks only whether a caller has any role at all. A part of it
-that shows more than names and figures asks for the role that the RPC of the same contents needs
-(`check`). Both questions are answered by the store's gate, on the event loop, so that one access
-list, one set of revocations and one audit log hold for both ports.
+Theory of operation. A request shows who sends it by the certificate of its connection, by a bearer
+token, or not at all. The port itself asks only whether a caller has any role over anything, and
+only where the configuration says so (`let_in`): what it shows are names and figures of the whole
+cluster, which every role needs some of. A part of it that shows more, such as records, asks for the
+role that the RPC of the same contents needs (`check`). All of that is decided by the store's gate,
+on the event loop, so that one access list, one set of revocations and one audit log hold for both
+ports.
 
 In plaintext everybody is ANONYMOUS and may do everything, as on the client port. With TLS a caller
 is an identity, or None: nobody has said who this is.
+
+A loop that is stuck answers no question, and then the metrics are wanted most. So a caller that was
+let in within ADMIN_CALLER_REMEMBERED_S is let in once more, but not after what it showed has
+expired.
 
 INV-ADMIN-1: what `check` lets through, the gate lets through as that RPC; without an identity it
 lets nothing through.
@@ -14,23 +21,33 @@ lets nothing through.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from logservice_wire.errors import NotReady, Unauthenticated
+from logservice_wire.errors import LogServiceError, NotReady, Unauthenticated
 from logservice_wire.rpcs import Rpc
 
+from logservice import bounds
 from logservice.ids import ShardId
+from logservice.server.audit.log import AuditLog
 from logservice.server.edge.gate import Caller as KnownCaller
 from logservice.server.edge.gate import Gate
-from logservice.server.monitor.port.board import Board
+from logservice.server.monitor.port.board import Board, LoopStuck
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 CHAIN: Final = "logservice.chain"
 """Key of the WSGI environment: the certificates that the caller showed and TLS verified (PEM)."""
+
+_WHAT: Final = "AdminPort"
+"""What the audit log calls a request that was refused."""
+
+_Shown = tuple[bytes, str]
+"""Certificates and the authorization header; either may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +61,24 @@ class Caller:
 class Callers:
     """One per admin port. Its methods are called in the port's threads and wait for the loop."""
 
-    def __init__(self, board: Board) -> None:
-        """Nobody is known before `attach`."""
+    def __init__(self, board: Board, *, required: bool = False) -> None:
+        """Nobody is known before `attach`. `required`: only callers with a role are let in."""
         self._board = board
-        self._gate: Callable[[], Gate | None] = _no_gate
+        self._required = required
+        self._gate: Callable[[], Gate | None] = _nothing
+        self._audit: Callable[[], AuditLog | None] = _nothing
+        self._lock = threading.Lock()
+        self._lately: dict[_Shown, tuple[float, KnownCaller]] = {}
 
-    def attach(self, gate: Callable[[], Gate | None]) -> None:
-        """Ask the gate that `gate` returns; None as long as the store starts."""
-        self._gate = gate
+    def attach(
+        self,
+        gate: Callable[[], Gate | None],
+        audit: Callable[[], AuditLog | None] = lambda: None,
+    ) -> None:
+        """Ask the gate that `gate` returns, None as long as the store starts; denials go to the
+        audit log.
+        """
+        self._gate, self._audit = gate, audit
 
     def of(self, environ: WSGIEnvironment) -> Caller | None:
         """Who sent the request; None when it shows nothing that says so.
@@ -59,16 +86,46 @@ class Callers:
         Raises Unauthenticated or PermissionDenied for what is shown and not accepted, NotReady
         while the store starts, LoopStuck.
         """
-        chain: bytes = environ.get(CHAIN, b"")
+        shown = _shown(environ)
 
         async def ask() -> Caller | None:
-            gate = self._ready()
-            if gate.identities is not None and not chain:
-                return None
-            known = gate.bearer(chain)
-            return Caller(known.uri, known)
+            return self._who(self._ready(), shown)
 
         return self._board.ask(ask)
+
+    def let_in(self, environ: WSGIEnvironment) -> None:
+        """Let a request in that is no probe. Raises what `of` and `check` do."""
+        if not self._required:
+            return
+        shown, origin = _shown(environ), f"{environ.get('REMOTE_ADDR', '')}"
+
+        async def ask() -> KnownCaller:
+            gate = self._ready()
+            who = "unknown"
+            try:
+                caller = self._who(gate, shown)
+                if caller is None:
+                    raise Unauthenticated("show a client's certificate or a bearer token")
+                who = caller.uri
+                gate.admit_with_any_role(caller.known)
+            except LogServiceError as error:
+                audit = self._audit()
+                if audit is not None and not isinstance(error, NotReady):
+                    line = {"who": who, "from": origin, "what": _WHAT}
+                    audit.deny({**line, "decision": "denied", "reason": error.reason.value})
+                raise
+            return caller.known
+
+        try:
+            known = self._board.ask(ask)
+        except LoopStuck:
+            if not self._was_let_in(shown):
+                raise
+            return
+        with self._lock:
+            if len(self._lately) >= bounds.ADMIN_CALLERS_REMEMBERED_MAX:
+                self._lately.clear()
+            self._lately[shown] = (time.monotonic(), known)
 
     def check(self, caller: Caller | None, rpc: Rpc[Any, Any], shard: ShardId) -> None:
         """Let `caller` see what `rpc` tells about `shard`.
@@ -90,6 +147,28 @@ class Callers:
             raise NotReady("the store is starting")
         return gate
 
+    @staticmethod
+    def _who(gate: Gate, shown: _Shown) -> Caller | None:
+        chain, authorization = shown
+        tokens = gate.identities is not None and gate.identities.tokens is not None
+        if gate.identities is not None and not chain and not (authorization and tokens):
+            return None
+        known = gate.bearer(chain, (authorization,) if authorization else ())
+        return Caller(known.uri, known)
 
-def _no_gate() -> None:
+    def _was_let_in(self, shown: _Shown) -> bool:
+        with self._lock:
+            at_s, known = self._lately.get(shown, (float("-inf"), None))
+        return (
+            known is not None
+            and time.monotonic() - at_s < bounds.ADMIN_CALLER_REMEMBERED_S
+            and time.time() < known.expires_s
+        )
+
+
+def _shown(environ: WSGIEnvironment) -> _Shown:
+    return environ.get(CHAIN, b""), environ.get("HTTP_AUTHORIZATION", "")
+
+
+def _nothing() -> None:
     return None

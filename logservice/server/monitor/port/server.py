@@ -9,6 +9,9 @@ its reader, or for nothing. A client that is slow on purpose pushes out its own 
 probe sends its whole request at once. One thread answers nothing but probes, because all the others
 may be waiting for a report on the cluster.
 
+Under TLS a connection is made in the same thread, step by step as its client goes on
+(`tls_socket`). One that stops half way is a connection that waits like the others.
+
 A thread that has answered wakes the selecting thread by a byte in waitress's pipe. So the pipe is
 closed last, when no answering thread is left. Else the byte would fail there, or would go to the
 file that has the descriptor by then.
@@ -17,17 +20,21 @@ file that has the descriptor by then.
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import waitress.server
 from waitress import wasyncore
 from waitress.channel import HTTPChannel
-from waitress.task import ThreadedTaskDispatcher
+from waitress.task import ThreadedTaskDispatcher, WSGITask
 
 from logservice import bounds
 from logservice.config import Address
-from logservice.server.monitor.port.app import AdminApp
+from logservice.server.monitor.port.app import PROBES, AdminApp
+from logservice.server.monitor.port.caller import CHAIN
+from logservice.server.monitor.port.tls_socket import TlsSocket
 
 _JOIN_S = 2.0
 """How long a stop waits for a thread; the one that selects ends within one round."""
@@ -36,11 +43,22 @@ _JOIN_S = 2.0
 _SLACK: Final = 16
 """Room for connections that waitress accepts over the bound, and for what else is in its map."""
 
-_PROBES: Final = frozenset(("/healthz", "/readyz"))
+
+class _Task(WSGITask):  # type: ignore[misc]  # waitress has no types
+    """A request; its environment has the certificates that were shown with it."""
+
+    def get_environment(self) -> Any:
+        environ = super().get_environment()
+        if isinstance(self.channel.socket, TlsSocket):
+            environ["wsgi.url_scheme"] = "https"
+            environ[CHAIN] = self.channel.socket.chain()
+        return environ
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     """A connection. Waitress's thread makes it; no other thread opens or closes connections."""
+
+    task_class = _Task
 
     def __init__(self, server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:
         channels = server.active_channels
@@ -49,14 +67,25 @@ class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
             oldest = next((one for one in [*channels.values()] if not one.requests), None)
             if oldest is not None:
                 oldest.handle_close()
+        if server.tls is not None:
+            sock = TlsSocket(sock, server.tls())
         super().__init__(server, sock, addr, adj, map)
+
+    def handle_read(self) -> None:
+        """Something has arrived, which under TLS may be nothing for HTTP yet."""
+        if not isinstance(self.socket, TlsSocket) or self.socket.fill():
+            super().handle_read()
 
 
 class AdminServer:
     """It is bound when it is made. `start` and `stop` are called once each."""
 
-    def __init__(self, listen: Address, app: AdminApp) -> None:
-        """Bind the address. Raises OSError when it is in use."""
+    def __init__(
+        self, listen: Address, app: AdminApp, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """Bind the address. `tls`: the context for a connection that begins now; None: plain HTTP.
+        Raises OSError when the address is in use.
+        """
         self._sockets: dict[int, Any] = {}
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -81,6 +110,7 @@ class AdminServer:
             ident=None,
         )
         self._server.channel_class = _Channel
+        self._server.tls = tls
         self._probes = ThreadedTaskDispatcher()
         self._probes.set_thread_count(1)
         self._server.add_task = self._add_task
@@ -114,5 +144,5 @@ class AdminServer:
     def _add_task(self, channel: _Channel) -> None:
         """Hand over a complete request of `channel`."""
         path = channel.requests[0].path if channel.requests else ""
-        probe = path in _PROBES
+        probe = path in PROBES
         (self._probes if probe else self._server.task_dispatcher).add_task(channel)
