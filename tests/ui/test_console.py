@@ -62,6 +62,20 @@ def at(
     browser.wait(f"document.querySelector({shown!r}) !== null")
 
 
+def fits(browser: Chromium, name: str) -> None:
+    """What is shown fits every window."""
+    for width, height in SIZES:
+        browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        picture(browser, f"{name}-{width}")
+
+
 def key(browser: Chromium, name: str) -> None:
     for kind in ("keyDown", "keyUp"):
         browser.call("Input.dispatchKeyEvent", type=kind, key=name, code=name)
@@ -146,7 +160,7 @@ def test_a_chart_is_read_with_pointer_and_keys(browser: Chromium, cluster: Local
     assert browser.run(f"{tip}.hidden") is False
     assert "store-1: 0/s" in browser.run(f"{tip}.textContent")
     key(browser, "ArrowRight")
-    assert "store-2: 1.0/s" in browser.run(f"{tip}.textContent").replace("1/s", "1.0/s")
+    assert "store-1: 1/s" in browser.run(f"{tip}.textContent")
     key(browser, "Escape")
     assert browser.run(f"{tip}.hidden") is True
     box = browser.run(
@@ -173,9 +187,7 @@ def test_findings_lead_to_their_runbooks(browser: Chromium, cluster: LocalCluste
     browser.wait("location.hash.startsWith('#/runbook/') && location.hash.endsWith('.md')")
 
 
-def test_what_is_under_way_says_how_far_it_is(browser: Chromium, cluster: LocalCluster) -> None:
-    """No drain happens here: the test forges the store's answers."""
-    at(browser, cluster, "#/work", "#work-parts table")
+def under_way() -> Work:
     operator = OperatorAtWork(
         operator=7,
         shard=1,
@@ -217,7 +229,7 @@ def test_what_is_under_way_says_how_far_it_is(browser: Chromium, cluster: LocalC
     version = VersionRow(
         store="store-1", version="1.0", highest_version=2, used_version=1, behind=True
     )
-    first = Work(
+    return Work(
         known=True,
         tick=1,
         operators=(operator,),
@@ -228,12 +240,19 @@ def test_what_is_under_way_says_how_far_it_is(browser: Chromium, cluster: LocalC
         cluster_version=1,
         next_version=2,
     )
+
+
+def test_what_is_under_way_says_how_far_it_is(browser: Chromium, cluster: LocalCluster) -> None:
+    """No drain happens here: the test forges the store's answers."""
+    at(browser, cluster, "#/work", "#work-parts table")
+    first = under_way()
     shown = "document.querySelector('#work-parts').textContent"
     forge(browser, "work", first)
     browser.wait(f"{shown}.includes('64 MiB left, 42 s to go')")
     for words in ("40 replicas, 2 leaders left", "waits for store-1", "store-1 → store-2", MARKUP):
         assert words in browser.run(shown)
     assert browser.run("document.querySelectorAll('#work-parts img').length") == 0
+    (drain,) = first.drains
     later = msgspec.structs.replace(drain, members_left=10, leaders_left=0)
     forge(browser, "work", msgspec.structs.replace(first, drains=(later,)))
     browser.wait(f"{shown}.includes('10 replicas left')")
@@ -242,16 +261,7 @@ def test_what_is_under_way_says_how_far_it_is(browser: Chromium, cluster: LocalC
         ".find((one) => one.getAttribute('aria-label').includes('10 replicas'))"
     )
     assert browser.run(f"{bar}.getAttribute('aria-valuenow')") == "75"
-    for width, height in SIZES:
-        browser.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 500,
-        )
-        assert browser.run("document.documentElement.scrollWidth") <= width
-        picture(browser, f"work-busy-{width}")
+    fits(browser, "work-busy")
     done = msgspec.structs.replace(drain, members_left=0, leaders_left=0, empty=True)
     forge(browser, "work", msgspec.structs.replace(first, drains=(done,), operators=()))
     browser.wait(f"{shown}.includes('it can be stopped')")
@@ -291,14 +301,12 @@ def test_records_and_grants_are_not_shown_in_plaintext(
         assert browser.run("document.querySelectorAll('.record').length") == 0
 
 
-def test_records_as_text_and_bytes(browser: Chromium, cluster: LocalCluster) -> None:
-    """The cluster here speaks plaintext and shows none: the test forges the answers."""
+def shown_value(data: bytes, size: int | None = None) -> Shown:
+    return Shown(size=len(data) if size is None else size, hex=data.hex())
 
-    def value(data: bytes, size: int | None = None) -> Shown:
-        return Shown(size=len(data) if size is None else size, hex=data.hex())
 
-    at(browser, cluster, "#/records/3", "#records .alarm")
-    found = RecordsPage(
+def some_records() -> RecordsPage:
+    return RecordsPage(
         store="store-1",
         shard=3,
         lsn=50,
@@ -309,21 +317,26 @@ def test_records_as_text_and_bytes(browser: Chromium, cluster: LocalCluster) -> 
         who="spiffe://d/cluster/c/client/reader",
         rows=(
             RecordRow(
-                lsn=50, value=value(MARKUP.encode() + "\n\u202eline".encode()), time_us=NOW_US
+                lsn=50, value=shown_value(MARKUP.encode() + "\n\u202eline".encode()), time_us=NOW_US
             ),
-            RecordRow(lsn=51, value=value(bytes(range(40)))),
+            RecordRow(lsn=51, value=shown_value(bytes(range(40)))),
             RecordRow(
                 lsn=52,
                 wide=True,
-                value=value(b"wide", 5000),
-                key=value(b"customer-7"),
-                headers=((MARKUP, value(b"1")),),
+                value=shown_value(b"wide", 5000),
+                key=shown_value(b"customer-7"),
+                headers=((MARKUP, shown_value(b"1")),),
             ),
             RecordRow(lsn=53, count=2, gap="FENCED"),
-            RecordRow(lsn=55, value=value("ä".encode()[:1], 9), append_time_us=NOW_US),
+            RecordRow(lsn=55, value=shown_value("ä".encode()[:1], 9), append_time_us=NOW_US),
         ),
     )
-    forge(browser, "records", found)
+
+
+def test_records_as_text_and_bytes(browser: Chromium, cluster: LocalCluster) -> None:
+    """The cluster here speaks plaintext and shows none: the test forges the answers."""
+    at(browser, cluster, "#/records/3", "#records .alarm")
+    forge(browser, "records", some_records())
     browser.run(
         "window.asked = []; const fetched = window.fetch; window.fetch = (path, ...rest) =>"
         " { window.asked.push(path); return fetched(path, ...rest); }; 0"
@@ -357,16 +370,7 @@ def test_records_as_text_and_bytes(browser: Chromium, cluster: LocalCluster) -> 
     )
     picture(browser, "records-hex")
     click(browser, "#records input[type=checkbox]")
-    for width, height in SIZES:
-        browser.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 500,
-        )
-        assert browser.run("document.documentElement.scrollWidth") <= width
-        picture(browser, f"records-shown-{width}")
+    fits(browser, "records-shown")
 
 
 def test_grants_and_their_state(browser: Chromium, cluster: LocalCluster) -> None:

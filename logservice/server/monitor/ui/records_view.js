@@ -88,7 +88,7 @@ function shown({ size, hex }) {
   const found = bytesOf(hex);
   const cut = found.length < size;
   const text = asHex ? null : textOf(found, cut);
-  const box = make("pre", size ? (text === null ? dump(found) : text) : "empty", size ? "" : "quiet");
+  const box = make("pre", size ? (text === null ? dump(found) : text) : "empty", size ? "" : "quiet", text === null && "dump");
   if (!cut) return box;
   const both = make("div");
   both.append(box, make("p", `the first ${bytes(found.length)} of ${bytes(size)}`, "quiet"));
