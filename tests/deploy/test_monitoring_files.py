@@ -21,7 +21,7 @@ from logservice.archive.verify_figures import write_figures
 from logservice.mirror import lag as mirror_lag
 from tests.server.monitor.test_metrics import names
 from tests.tidy.test_symptoms import anchors
-from tools import make_dashboard
+from tools import make_dashboard, make_prometheus_rule
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -117,6 +117,10 @@ def test_every_panel_names_real_metrics(title: str, query: str) -> None:
 
 def test_the_dashboard_is_what_the_tool_writes() -> None:
     assert make_dashboard.main(["--check"]) == 0
+
+
+def test_the_operators_rules_are_what_the_tool_writes() -> None:
+    assert make_prometheus_rule.main(["--check"]) == 0
 
 
 def test_panels_do_not_overlap() -> None:
