@@ -353,7 +353,8 @@ def test_records_as_text_and_bytes(browser: Chromium, cluster: LocalCluster) -> 
         "10 11 12",
     ):
         assert words in shown
-    assert "the first 4 B of 4.9 KiB" in shown
+    assert "widethe first 4 B of 4.9 KiB" in shown
+    assert "0000  c3" in shown, "the cut lies inside of its only character"
     assert browser.run("document.querySelectorAll('#records img').length") == 0
     buttons = "[...document.querySelectorAll('#records button')]"
     press = buttons + ".find((one) => one.textContent === '{}').click()"

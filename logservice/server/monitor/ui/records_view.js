@@ -63,14 +63,17 @@ function textOf(found, cut) {
   } catch {
     return null;
   }
-  if (/[\0-\x08\x0e-\x1f]/.test(text)) return null;
+  if (!text || /[\0-\x08\x0e-\x1f]/.test(text)) return null;
   return text.split("\n").map((line) => line.split("\t").map(plain).join("\t")).join("\n");
 }
 
+// Where the last character that is whole ends.
 function lastWhole(found) {
-  let end = found.length;
-  while (end > 0 && (found[end - 1] & 0xc0) === 0x80) end -= 1;
-  return Math.max(0, end - 1);
+  let lead = found.length - 1;
+  while (lead > 0 && (found[lead] & 0xc0) === 0x80) lead -= 1;
+  const first = found[lead];
+  const size = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  return lead + size > found.length ? lead : found.length;
 }
 
 function dump(found) {
