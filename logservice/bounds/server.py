@@ -354,6 +354,9 @@ ADMIN_HEADERS_SHOWN: Final = 32
 ADMIN_GRANTS_SHOWN: Final = 100
 """Grants in one answer, 40 kB."""
 
+ADMIN_FINDINGS_SHOWN: Final = 100
+"""Findings in one answer, the worst ones, 40 kB: a thousand logs with a hold are a thousand."""
+
 ADMIN_WORK_SHOWN: Final = 200
 """Operators, wishes, drains or members that catch up in one answer; `logctl repairs` has all."""
 

@@ -13,9 +13,15 @@ import pytest_asyncio
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
+from logservice.server.monitor.cluster.report import Sight
+from logservice.server.monitor.cluster.rows import HAKeeperAnswer, ReplicaRow, ShardRow, build
+from logservice.server.monitor.cluster.work import work
 from logservice.server.monitor.own.claims import ClaimRow, Claims, together
+from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.monitor.port.console_pages import Findings
 from logservice.server.monitor.port.runbooks import Runbooks
 from logservice.server.store import Store
+from tests.server.monitor.samples import view
 from tests.server.monitor.test_admin_port import Port
 from tests.server.test_store import Client, configured
 
@@ -187,8 +193,33 @@ async def test_what_is_under_way_and_what_is_wrong(console: Console) -> None:
     assert (found["known"], found["operators"], found["drains"]) == (True, [], [])
     assert [one["store"] for one in found["versions"]] == ["s1"]
     assert found["versions"][0]["version"]
-    (hold,) = [one for one in await console.ok("findings") if one["code"] == "hold"]
+    findings = await console.ok("findings")
+    (hold,) = [one for one in findings["rows"] if one["code"] == "hold"]
+    assert findings["found"] == len(findings["rows"])
     assert (hold["severity"], hold["page"]) == ("warning", "docs/operations/forgotten-hold.md")
+
+
+async def test_of_many_findings_the_worst_are_shown() -> None:
+    """ADMIN_FINDINGS_SHOWN; ADMIN_WORK_SHOWN."""
+    held = ShardRow(
+        shard=1, leader_store="s1", holds=1, hold_name="x;y", requested_truncation_lsn=9
+    )
+    shards = [
+        msgspec.structs.replace(held, shard=number)
+        for number in range(1, bounds.ADMIN_FINDINGS_SHOWN + 2)
+    ]
+    leaderless = ShardRow(shard=999)
+    report = build(HAKeeperAnswer(view(), 0, ""), {}, StoreStatus(), shards=[*shards, leaderless])
+    found = Findings().of(report)
+    assert len(found.rows) == bounds.ADMIN_FINDINGS_SHOWN < found.found
+    assert found.rows[0].severity == "broken"
+    assert any("logctl hold release 1 'x;y'" in one.do for one in found.rows)
+    behind = ReplicaRow(replica=1, store="s1", lag_entries=5, lag_bytes=1 << 30)
+    lagging = ShardRow(shard=1, lag_entries=5, replicas=(behind,) * (bounds.ADMIN_WORK_SHOWN + 1))
+    report = build(HAKeeperAnswer(view(), 0, ""), {}, StoreStatus(), shards=[lagging])
+    under_way = work(Sight(report, view(), {}))
+    assert len(under_way.catching_up) == bounds.ADMIN_WORK_SHOWN
+    assert under_way.behind == bounds.ADMIN_WORK_SHOWN + 1
 
 
 async def test_runbooks_that_the_store_has(console: Console) -> None:

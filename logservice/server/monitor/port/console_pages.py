@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from logservice import bounds
 from logservice.server.monitor.cluster.diagnosis import FindingRow, diagnose, row
 from logservice.server.monitor.cluster.rows import ClusterReport
@@ -42,6 +44,13 @@ _SHARD: Final = number(0, 2**63 - 1)
 _STORE: Final = text(bounds.NAME_BYTES_MAX)
 
 
+class FindingsPage(Struct, frozen=True, kw_only=True):
+    """The worst findings; found: how many there are."""
+
+    rows: tuple[FindingRow, ...] = ()
+    found: int = 0
+
+
 class Findings:
     """What the doctor says about a report; made once for each report, by whichever thread comes
     first.
@@ -51,15 +60,17 @@ class Findings:
         """Nothing was diagnosed yet."""
         self._lock = threading.Lock()
         self._seen: ClusterReport | None = None
-        self._rows: tuple[FindingRow, ...] = ()
+        self._page = FindingsPage()
 
-    def of(self, report: ClusterReport) -> tuple[FindingRow, ...]:
+    def of(self, report: ClusterReport) -> FindingsPage:
         """The worst first. Nobody looked from outside, so nothing is said of how to get there."""
         with self._lock:
             if report is not self._seen:
-                self._rows = tuple(map(row, diagnose(Seen((), report, ""))))
+                found = diagnose(Seen((), report, ""))
+                shown = tuple(map(row, found[: bounds.ADMIN_FINDINGS_SHOWN]))
+                self._page = FindingsPage(rows=shown, found=len(found))
                 self._seen = report
-            return self._rows
+            return self._page
 
 
 class ConsolePages:

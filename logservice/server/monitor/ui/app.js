@@ -62,9 +62,9 @@ function drawHead({ cluster, findings: found }) {
   phase.className = `pill ${silent ? "bad" : cluster.phase === "running" ? "good" : "warn"}`;
   $("asked").textContent = `as seen by ${cluster.asked_store}`;
   const count = $("findings-count");
-  count.hidden = !found.length;
-  count.textContent = found.length;
-  count.className = `pill ${found.some((one) => ["broken", "danger"].includes(one.severity)) ? "bad" : "warn"}`;
+  count.hidden = !found.found;
+  count.textContent = found.found;
+  count.className = `pill ${found.rows.some((one) => ["broken", "danger"].includes(one.severity)) ? "bad" : "warn"}`;
 }
 
 // The view that an address names, its argument, and its parameters.

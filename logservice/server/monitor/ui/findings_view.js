@@ -1,6 +1,7 @@
 // What the doctor says: what is wrong, what it means, what to do, and the page that has the commands.
 
 import { $, link, make, pill, put, withCode } from "./dom.js";
+import { number } from "./format.js";
 
 const LEVELS = { broken: "bad", danger: "bad", warning: "warn", notice: "good" };
 
@@ -28,8 +29,9 @@ export const findings = {
 
   open() {},
 
-  async refresh({ findings: found }) {
-    const cards = found.length ? found.map(card) : [make("p", "Nothing is wrong, as far as the stores can tell.", "empty")];
+  async refresh({ findings: { rows, found } }) {
+    const cards = rows.length ? rows.map(card) : [make("p", "Nothing is wrong, as far as the stores can tell.", "empty")];
+    if (found > rows.length) cards.push(make("p", `and ${number(found - rows.length)} more: logctl doctor`, "quiet"));
     put($("findings-cards"), cards);
   },
 };

@@ -96,14 +96,14 @@ function drawTop() {
 }
 
 // The worst of what the doctor says; the rest has a view of its own.
-function drawFindings(findings) {
-  $("findings-short").hidden = !findings.length;
-  put($("findings-list"), findings.slice(0, FINDINGS_SHOWN).map((one) => {
+function drawFindings({ rows, found }) {
+  $("findings-short").hidden = !rows.length;
+  put($("findings-list"), rows.slice(0, FINDINGS_SHOWN).map((one) => {
     const item = make("li", null, `is-${one.severity}`);
     item.append(make("span", one.severity, "pill", ["broken", "danger"].includes(one.severity) ? "bad" : "warn"), " ", withCode(one.what, "span"));
     return item;
   }));
-  const more = findings.length - FINDINGS_SHOWN;
+  const more = found - FINDINGS_SHOWN;
   const all = make("li");
   all.append(link(more > 0 ? `and ${more} more, with what to do` : "what to do", "findings"));
   $("findings-list").append(all);

@@ -134,7 +134,7 @@ function draw(found, cluster) {
     put($("store-parts"), [make("p", `${found.row.store} does not answer ${cluster.asked_store}; what HAKeeper last heard of it is above.`, "alarm", "bad")]);
     return;
   }
-  const behind = found.row.admin_address ? make("p", `Everything it says of itself: http://${found.row.admin_address}/api/v1/store`, "quiet") : "";
+  const behind = found.row.admin_address ? make("p", `Everything it says of itself: /api/v1/store of ${found.row.admin_address}`, "quiet") : "";
   put($("store-parts"), [
     part("Data directories", directories(status)),
     part("Certificates", certificates(status, found.time_us)),
