@@ -24,7 +24,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py --ignore=tests/deploy/test_prometheus.py --ignore=tests/deploy/test_schemas.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands settings rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench bench-cost clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -128,6 +128,9 @@ limits: .venv ## rewrite docs/limits.md from the code
 commands: .venv ## rewrite docs/commands.md from the programs
 	$(BIN)/python -m tools.list_commands --write
 
+settings: .venv ## rewrite docs/operations/configuration.md from the code
+	$(BIN)/python -m tools.list_settings --write
+
 sim: .venv ## clusters in virtual time with faults: make sim SEEDS=300 FIRST=1
 	$(BIN)/python -m logservice.sim --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS) $(SIM_FLAGS)
 
@@ -198,6 +201,9 @@ upgrade: .venv ## a cluster of the last release becomes one of this tree under l
 
 bench: .venv ## the figures of docs/performance.md, etcd beside us: make bench ROUNDS=5
 	$(BIN)/python -m bench --rounds $(ROUNDS) $(BENCH_FLAGS)
+
+bench-cost: .venv strace ## what an append costs in system calls, switches and bytes: make bench-cost COST_FLAGS=--check
+	$(BIN)/python -m bench.cost $(COST_FLAGS)
 
 clean: ## everything that was generated, but not the environment
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache artifacts spark-warehouse

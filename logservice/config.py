@@ -22,7 +22,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -50,6 +50,8 @@ CipherSuite = Literal[
 
 _MIB: Final = 1024 * 1024
 _MONTH_S: Final = 31 * 86_400.0
+
+KindT = TypeVar("KindT")
 
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -544,16 +546,23 @@ def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError("", f"not TOML: {error}") from error
     for assignment in assignments:
         _assign(raw, assignment)
-    try:
-        config = msgspec.convert(raw, type=StoreConfig)
-    except msgspec.ValidationError as error:
-        _refuse(str(error), raw)
+    config = converted(raw, StoreConfig)
     check(config)
     return config
+
+
+def converted(raw: Mapping[str, object], kind: type[KindT], at: str = "") -> KindT:
+    """What was read of a file as a `kind`, whose structs forbid unknown keys. `at`: the path of
+    `raw` in the file. Raises ConfigError.
+    """
+    try:
+        return msgspec.convert(raw, type=kind)
+    except msgspec.ValidationError as error:
+        _refuse(str(error), raw, at)
 
 
 def _assign(raw: dict[str, Any], assignment: str) -> None:
@@ -597,9 +606,12 @@ def check(config: StoreConfig) -> None:
         raise ConfigError("limits.read_bytes_default", "expected <= limits.read_bytes_max")
 
 
-def memory_limits(config: StoreConfig) -> dict[str, int]:
-    """Bytes of each part of the store's memory budget, which is their sum."""
-    return memory_budget.limits_of(_memory_keys(config), len(config.store.data_directories))
+def memory_limits(config: StoreConfig, directories: int | None = None) -> dict[str, int]:
+    """Bytes of each part of the store's memory budget, which is their sum. `directories`: how many
+    data directories it uses now; None: as many as the configuration names.
+    """
+    count = len(config.store.data_directories) if directories is None else directories
+    return memory_budget.limits_of(_memory_keys(config), count)
 
 
 def _memory_keys(config: StoreConfig) -> dict[str, int]:
@@ -813,18 +825,19 @@ _PATH: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$"
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<key>[^`]+)`$")
 
 
-def _refuse(message: str, raw: Mapping[str, object]) -> NoReturn:
+def _refuse(message: str, raw: Mapping[str, object], at: str) -> NoReturn:
     """Turn msgspec's message into ours, with the path first and the value that was found."""
     match = _PATH.match(message)
     assert match is not None  # the pattern matches every string
     problem, path = match["problem"], match["path"] or ""
+    whole = ".".join(part for part in (at, path) if part)
     field = _FIELD.match(problem)
     if field is not None:
-        where = f"{path}.{field['key']}" if path else field["key"]
+        where = ".".join(part for part in (whole, field["key"]) if part)
         known = "unknown" in problem
         raise ConfigError(where, "unknown key" if known else "required key is missing")
     expected = problem.split(", got ")[0].replace("`", "")
-    raise ConfigError(path, f"{expected[0].lower()}{expected[1:]}, got {_value_at(raw, path)!r}")
+    raise ConfigError(whole, f"{expected[0].lower()}{expected[1:]}, got {_value_at(raw, path)!r}")
 
 
 def _value_at(raw: object, path: str) -> object:

@@ -51,6 +51,15 @@ class Event(enum.Enum):
         logging.WARNING,
         "the derived index of data directory {path} is made anew from the segments: {reason}",
     )
+    CONFIG_RELOADED = (
+        logging.INFO,
+        "the configuration was read again and is {digest}; taken up: {taken_up};"
+        " needs a restart: {needs_restart}; counts at a first start only: {first_start}",
+    )
+    CONFIG_REFUSED = (
+        logging.ERROR,
+        "the configuration was read again and is wrong, so nothing of it was taken up: {reason}",
+    )
     KEYS_REPLACED = (logging.INFO, "segments are encrypted with the key {key} from now on")
     KEYS_REFUSED = (
         logging.WARNING,
@@ -81,6 +90,14 @@ class Event(enum.Enum):
     SHARD_CONTESTED = (
         logging.ERROR,
         "shard {shard} halts until a person decides: no majority of its replicas agrees: {what}",
+    )
+    DIRECTORY_ADDED = (
+        logging.WARNING,
+        "data directory {path} ({incarnation}) is used from now on",
+    )
+    DIRECTORY_REMOVED = (
+        logging.WARNING,
+        "data directory {path} ({incarnation}) is not used any more: it was drained and removed",
     )
     DIRECTORY_FAILED = (logging.ERROR, "data directory {path} is not used any more: {reason}")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")

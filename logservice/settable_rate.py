@@ -9,18 +9,28 @@ from logservice.token_bucket import TokenBucket
 class SettableRate:
     """A token bucket whose rate changes while it is used."""
 
-    __slots__ = ("_bucket", "_configured", "bytes_per_s")
+    __slots__ = ("_bucket", "_configured", "_set", "bytes_per_s")
 
     def __init__(self, clock: Clock, bytes_per_s: int, burst_s: float) -> None:
         """`bytes_per_s`: what the store is configured to; 0 for no limit."""
         self._configured = self.bytes_per_s = bytes_per_s
+        self._set = 0
         self._bucket = TokenBucket(bytes_per_s, clock.monotonic, burst_s)
 
     def change(self, bytes_per_s: int) -> bool:
         """Another rate, in force at once; 0: what the store is configured to. Whether it differs:
         then whoever waits has to be looked at.
         """
-        wanted = bytes_per_s or self._configured
+        self._set = bytes_per_s
+        return self._use()
+
+    def configure(self, bytes_per_s: int) -> bool:
+        """The store is configured to another rate; what the cluster's setting says goes on."""
+        self._configured = bytes_per_s
+        return self._use()
+
+    def _use(self) -> bool:
+        wanted = self._set or self._configured
         if wanted == self.bytes_per_s:
             return False
         self.bytes_per_s = wanted

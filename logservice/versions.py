@@ -52,6 +52,7 @@ WRITTEN: Final[Mapping[str, Mapping[int, int]]] = {
     "hakeeper-reply": {1: 4, 2: 5},
     "hakeeper-state": {1: 5, 2: 6},
     "log-state": {1: 2, 2: 3},
+    "access-book": {1: 1, 2: 2},
 }
 """Format -> cluster version -> the version of the format that is written there. A program reads
 what is written at every cluster version that it knows. A format that is not here is written in one

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from logservice_wire.errors import InvalidArgument
 
-from logservice.access import AccessList, Grant, check_grantee, checked_roles
+from logservice import bounds
+from logservice.access import (
+    ALL,
+    AccessList,
+    Grant,
+    check_denied,
+    check_grantee,
+    checked_roles,
+    denied_roles,
+)
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from tests.papers import uri
 
@@ -109,3 +118,103 @@ def test_a_name_alone_is_covered_by_names_and_by_everything() -> None:
     }
     everything = {("*", "wal"), ("*", "log-1"), ("*", "1")}
     assert covered == {("name/wal", "wal"), ("name/log-*", "log-1"), *everything}
+
+
+def held(*denials: Grant, shard: int = 7, name: str | None = "wal-1", who: str = ME) -> set[str]:
+    listed = AccessList(1, [Grant(who, "*", ("admin", "append", "read"))], denials)
+    return set(listed.roles(who, ShardId(shard), name))
+
+
+def test_a_denial_takes_what_grants_give() -> None:
+    """INV-ACCESS-3."""
+    assert held() == {"admin", "append", "read"}
+    assert held(Grant(ME, "*", ("read",))) == {"admin", "append"}
+    assert held(Grant(ME, "shard/7", ("read",)), Grant(ME, "name/w*", ("append",))) == {"admin"}
+    assert held(Grant(ME, "shard/8", (ALL,))) == {"admin", "append", "read"}
+    assert held(Grant(ME, "shard/7", (ALL,))) == set()
+    # The cluster is no shard, and no shard is the cluster.
+    assert held(Grant(ME, "cluster", (ALL,))) == {"admin", "append", "read"}
+    assert held(Grant(ME, "cluster", (ALL,)), shard=HAKEEPER_SHARD, name=None) == set()
+    assert held(Grant(ME, "name/*", (ALL,)), shard=HAKEEPER_SHARD, name=None) != set()
+    # All roles are also those that nobody knows yet.
+    later = AccessList(1, [Grant(ME, "*", ("levitate",))], [Grant(ME, "*", (ALL,))])
+    assert later.roles(ME, ShardId(1), "") == frozenset()
+
+
+def test_a_denial_by_name_covers_what_has_no_known_name() -> None:
+    """A grant by name does not, so that neither opens a door."""
+    rule = Grant(ME, "name/w*", (ALL,))
+    assert held(rule, name=None) == set()
+    assert held(rule, name="other") == {"admin", "append", "read"}
+    listed = AccessList(1, [Grant(ME, "*", ("read",))], [rule])
+    assert listed.needs_name(ME)
+    assert not listed.needs_name(ME + "x")
+    assert listed.roles_by_name(ME, "wal") == frozenset()
+    assert listed.roles_by_name(ME, "other") == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("denied", "who", "covered"),
+    [
+        ("etl-*", "etl-1", True),
+        ("etl-*", "etl-", True),
+        ("etl-*", "etl", False),
+        ("etl-*", "xetl-1", False),
+        ("etl-*", "ETL-1", False),
+        ("*", "e", True),
+        ("etl", "etl", True),
+        ("etl", "etl-1", False),
+        ("etl*", "etl", True),
+    ],
+)
+def test_identities_that_begin_so(denied: str, who: str, covered: bool) -> None:
+    named = uri("client", "x").removesuffix("x") + denied
+    check_denied(named, "*")
+    other = Grant(uri("client", "a-much-longer-name-than-any") + "*", "*", (ALL,))
+    assert held(Grant(named, "*", (ALL,)), other, who=uri("client", who)) == (
+        set() if covered else {"admin", "append", "read"}
+    )
+    listed = AccessList(1, (), [Grant(named, "*", ("read",))])
+    assert bool(listed.denying(uri("client", who), "read", ShardId(1), "n")) is covered
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        "*",
+        "spiffe://*",
+        uri("store", "s1"),
+        uri("store", "s1").removesuffix("s1") + "*",
+        uri("client", "x").removesuffix("client/x") + "*",
+        uri("client", "x") + "**",
+        uri("client", "x").replace("/c/", "/*/"),
+        uri("client", "x").removesuffix("x") + ".*",
+    ],
+)
+def test_no_denial_is_about_stores_or_about_nobody(identity: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        check_denied(identity, "*")
+    assert caught.value.metadata["field"] == "identity"
+
+
+def test_roles_of_a_denial() -> None:
+    assert denied_roles(["read", ALL]) == (ALL,)
+    assert denied_roles(["read", "append", "read"]) == ("append", "read")
+    assert denied_roles([]) == ()
+    with pytest.raises(InvalidArgument):
+        denied_roles(["everything"])
+    with pytest.raises(InvalidArgument):
+        checked_roles([ALL])
+
+
+def test_a_list_of_the_largest_size_costs_a_look_up_for_each_length() -> None:
+    """ACCESS_DENIALS_MAX prefixes of three lengths; nobody else is covered by any."""
+    start = uri("client", "x").removesuffix("x")
+    rules = [
+        Grant(f"{start}{number:0{3 + number % 3}}-*", "*", (ALL,))
+        for number in range(bounds.ACCESS_DENIALS_MAX)
+    ]
+    listed = AccessList(1, [Grant(ME, "*", ("read",))], rules)
+    assert len(listed._lengths) <= 4
+    assert listed.roles(ME, ShardId(1), "n") == {"read"}
+    assert listed.denying(f"{start}0001-x", "read", ShardId(1), "n") == [rules[1]]

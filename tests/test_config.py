@@ -438,3 +438,95 @@ def test_a_wrong_assignment_is_refused(assignment: str, field: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config.parse(MINIMAL, [assignment])
     assert caught.value.metadata.get("field", "") == field, str(caught.value)
+
+
+MINIMAL_TLS = MINIMAL.replace("insecure_plaintext = true", "") + TLS
+TOKENS = """
+[tokens]
+issuer = "https://issuer.example"
+audience = "logservice"
+jwks = "keys.json"
+"""
+
+
+def with_tokens(more: str = "", client: str = "127.0.0.1:7600") -> str:
+    listening = MINIMAL_TLS.replace("[listen]", f"[listen]\nclient = '{client}'", 1)
+    return f"{listening}{TOKENS}{more}"
+
+
+def test_tokens_are_off_until_their_keys_are_named() -> None:
+    assert not config.parse(MINIMAL).tokens.enabled
+    assert config.parse(with_tokens()).tokens.enabled
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[tokens]\nissuer = 'a'", "tokens.jwks"),
+        ("[tokens]\njwks_ca = 'a'", "tokens.jwks"),
+        ("[tokens]\njwks = 'a'\naudience = 'b'", "tokens.issuer"),
+        ("[tokens]\njwks = 'a'\nissuer = 'b'", "tokens.audience"),
+        ("[tokens]\njwks = 'a'\nissuer = 'b'\naudience = 'c'", "tokens.jwks"),
+    ],
+)
+def test_what_tokens_need(text: str, field: str) -> None:
+    """The last one: TLS."""
+    assert refused(f"{MINIMAL}{text}\n").metadata["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ("algorithms = ['HS256']", "tokens.algorithms[0]"),
+        ("algorithms = ['RS256', 'none']", "tokens.algorithms[1]"),
+        ("algorithms = []", "tokens.algorithms"),
+        ("name_prefix = '-'", "tokens.name_prefix"),
+        ("name_prefix = 'a/b'", "tokens.name_prefix"),
+        ("keys_age_max_s = 599.0", "tokens.keys_age_max_s"),
+        ("port_offset = 0", "tokens.port_offset"),
+        ("port_offset = 58000", "tokens.port_offset"),
+        ("port_offset = -7600", "tokens.port_offset"),
+        ("port_offset = 1", "tokens.port_offset"),
+        ("lifetime_max_s = 0.0", "tokens.lifetime_max_s"),
+    ],
+)
+def test_tokens_out_of_bounds(more: str, field: str) -> None:
+    """Algorithms that anybody can sign with are none; each port has one use."""
+    peer = "peer = '127.0.0.1:7601'\n"
+    text = with_tokens(more).replace("[listen]\n", f"[listen]\n{peer}", 1)
+    assert refused(text).metadata["field"] == field
+
+
+@pytest.mark.parametrize(
+    "place", ["http://a/keys", "https:///keys", "ftp://a/k", "https://u:p@a/k", "HTTP://a/k"]
+)
+def test_keys_come_from_a_file_or_over_https(place: str) -> None:
+    text = with_tokens().replace("keys.json", place)
+    assert refused(text).metadata["field"] == "tokens.jwks"
+    assert config.parse(with_tokens().replace("keys.json", "https://a:8443/k?x=1")).tokens.enabled
+
+
+def test_the_client_port_must_be_known_for_tokens() -> None:
+    assert refused(with_tokens(client="127.0.0.1:0")).metadata["field"] == "tokens.port_offset"
+
+
+@pytest.mark.parametrize(
+    ("admin", "field"),
+    [
+        ("authentication = 'required'", "admin.authentication"),
+        ("certificate = 'a'\nkey = 'b'", "admin.tls"),
+        ("tls = true\nkey = 'b'", "admin.certificate"),
+        ("tls = true\ncertificate = 'b'", "admin.certificate"),
+        ("authentication = 'maybe'", "admin.authentication"),
+    ],
+)
+def test_who_calls_the_admin_port_is_said_over_tls(admin: str, field: str) -> None:
+    assert refused(f"{MINIMAL_TLS}[admin]\n{admin}\n").metadata["field"] == field
+    assert refused(f"{MINIMAL}[admin]\ntls = true\n").metadata["field"] == "admin.tls"
+    config.parse(f"{MINIMAL_TLS}[admin]\ntls = true\nauthentication = 'required'\n")
+
+
+def test_suites_that_are_not_known_are_refused() -> None:
+    for suite in ("AES128-SHA", "ECDHE-RSA-AES128-SHA", "DEFAULT", "TLS_AES_128_GCM_SHA256"):
+        text = MINIMAL_TLS.replace("[tls]", f"[tls]\nciphers = ['{suite}']", 1)
+        assert refused(text).metadata["field"] == "tls.ciphers[0]"

@@ -31,6 +31,7 @@ SOURCES = {
     "on disk and between stores (hard: a change is a format change)": "logservice/bounds/hard.py",
     "connections between stores": "logservice/bounds/transport.py",
     "callers, audit, certificates": "logservice/bounds/security.py",
+    "tokens": "logservice/bounds/tokens.py",
     "calls, connections, the admin port": "logservice/bounds/server.py",
     "requests, truncation, HAKeeper's shell, repair": "logservice/bounds/nodehost.py",
     "the consensus core": "logservice/bounds/raft.py",

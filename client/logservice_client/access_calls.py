@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from logservice_wire.errors import NotReady
-from logservice_wire.rpcs import CHANGE_ACCESS, GET_ACCESS_LIST
+from logservice_wire.rpcs import CHANGE_ACCESS, GET_ACCESS_LIST, SET_QUOTA
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice_client.arguments import message, seconds
@@ -48,6 +48,63 @@ class AccessCalls:
             revoke=revoke,
         )
         return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
+
+    async def change_denial(
+        self,
+        identity: str,
+        scope: str,
+        *,
+        deny: Sequence[str] = (),
+        undeny: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> int:
+        """Deny roles over `scope` to `identity`, which may be ``.../client/<prefix>*``, whatever is
+        granted; or no more. "all" are all roles. Returns the access list's new version.
+
+        In force as a grant is. Raises InvalidArgument, PermissionDenied, NotReady{cluster_version}
+        before cluster version 2.
+        """
+        request = message(
+            hakeeper_pb2.ChangeAccessRequest,
+            identity=identity,
+            scope=scope,
+            deny=deny,
+            undeny=undeny,
+        )
+        return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
+
+    async def set_quota(
+        self,
+        identity: str = "",
+        *,
+        requests_per_s: int | None = None,
+        bytes_per_s: int | None = None,
+        rpcs_max: int | None = None,
+        streams_max: int | None = None,
+        connections_max: int | None = None,
+        address_connections_max: int | None = None,
+        clear: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> int:
+        """Set what `identity`, or every identity, may use of each store; None stays as it is. What
+        is named in `clear` is what every identity may use, or as each store is configured. A rate
+        of 0 is no limit. Returns the version of the quotas.
+
+        Each store takes it up with its next heartbeat or the one after that. Raises
+        InvalidArgument, NotReady{cluster_version} before cluster version 2.
+        """
+        quota = message(
+            hakeeper_pb2.IdentityQuota,
+            identity=identity,
+            requests_per_s=requests_per_s,
+            bytes_per_s=bytes_per_s,
+            rpcs_max=rpcs_max,
+            streams_max=streams_max,
+            connections_max=connections_max,
+            address_connections_max=address_connections_max,
+        )
+        request = message(hakeeper_pb2.SetQuotaRequest, quota=quota, clear=clear)
+        return (await self._caller.call(None, SET_QUOTA, request, timeout)).version
 
     async def wait_access(
         self, version: int, *, timeout: float | None = None

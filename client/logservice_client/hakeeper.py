@@ -23,6 +23,7 @@ from logservice_wire.rpcs import (
     CREATE_TN_SHARD,
     DELETE_SHARD,
     DELETE_TN_SHARD,
+    DRAIN_DIRECTORY,
     FORGET_STORE,
     GET_CLUSTER_STATE,
     GET_SHARD_INFO,
@@ -370,6 +371,28 @@ class HakeeperClient(AccessCalls):
             force=force,
         )
         await self._caller.call(None, SET_STORE_MODE, request, timeout)
+
+    async def drain_directory(
+        self,
+        store_id: str,
+        incarnation: int,
+        *,
+        undo: bool = False,
+        force: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Let leaders and replicas leave one data directory of a store, or use it again;
+        `cluster_state` shows how far it has come (`DirectoryInfo.empty`). Raises VerbRefused, which
+        names the impact.
+        """
+        request = message(
+            hakeeper_pb2.DrainDirectoryRequest,
+            store_id=store_id,
+            incarnation=incarnation,
+            undo=undo,
+            force=force,
+        )
+        await self._caller.call(None, DRAIN_DIRECTORY, request, timeout)
 
     async def set_repair(
         self,

@@ -453,6 +453,7 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
     set_service_state = _waiting(HakeeperClient.set_service_state)
     set_joining = _waiting(HakeeperClient.set_joining)
     set_store_mode = _waiting(HakeeperClient.set_store_mode)
+    drain_directory = _waiting(HakeeperClient.drain_directory)
     set_repair = _waiting(HakeeperClient.set_repair)
     forget_store = _waiting(HakeeperClient.forget_store)
     adopt_shard = _waiting(HakeeperClient.adopt_shard)

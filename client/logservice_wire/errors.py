@@ -469,7 +469,7 @@ class Unauthenticated(LogServiceError):
 
 class PermissionDenied(LogServiceError):
     """The identity does not have the role, or acts on what belongs to another one; metadata: role,
-    owner.
+    owner; by: "rule" when a rule denies it, and not only no grant gives it.
     """
 
     reason = Reason.PERMISSION_DENIED

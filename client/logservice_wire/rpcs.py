@@ -401,6 +401,16 @@ CHANGE_ACCESS: Final = Rpc(
     admin=True,
     mutates=True,
 )
+SET_QUOTA: Final = Rpc(
+    # The same change twice is one change.
+    _HAKEEPER + "SetQuota",
+    hakeeper_pb2.SetQuotaRequest,
+    hakeeper_pb2.SetQuotaResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
 ADMIT_STORE: Final = Rpc(
     _HAKEEPER + "AdmitStore",
     hakeeper_pb2.AdmitStoreRequest,
@@ -423,6 +433,15 @@ SET_STORE_MODE: Final = Rpc(
     _HAKEEPER + "SetStoreMode",
     hakeeper_pb2.SetStoreModeRequest,
     hakeeper_pb2.SetStoreModeResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+DRAIN_DIRECTORY: Final = Rpc(
+    _HAKEEPER + "DrainDirectory",
+    hakeeper_pb2.DrainDirectoryRequest,
+    hakeeper_pb2.DrainDirectoryResponse,
     _ONLY_ADMIN,
     shard="",
     admin=True,
@@ -574,10 +593,55 @@ TRANSFER_LEADER: Final = Rpc(
     admin=True,
     mutates=True,
 )
+LIST_IDENTITIES: Final = Rpc(
+    _ADMIN + "ListIdentities",
+    admin_pb2.ListIdentitiesRequest,
+    admin_pb2.ListIdentitiesResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+)
+ADD_DIRECTORY: Final = Rpc(
+    # The second one finds it there.
+    _ADMIN + "AddDirectory",
+    admin_pb2.AddDirectoryRequest,
+    admin_pb2.AddDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+REMOVE_DIRECTORY: Final = Rpc(
+    # The second one finds it gone.
+    _ADMIN + "RemoveDirectory",
+    admin_pb2.RemoveDirectoryRequest,
+    admin_pb2.RemoveDirectoryResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+MEASURE: Final = Rpc(
+    _ADMIN + "Measure",
+    admin_pb2.MeasureRequest,
+    admin_pb2.MeasureResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+)
 SET_LOG_LEVEL: Final = Rpc(
     _ADMIN + "SetLogLevel",
     admin_pb2.SetLogLevelRequest,
     admin_pb2.SetLogLevelResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+RELOAD_CONFIG: Final = Rpc(
+    _ADMIN + "ReloadConfig",
+    admin_pb2.ReloadConfigRequest,
+    admin_pb2.ReloadConfigResponse,
     _ONLY_ADMIN,
     shard="",
     admin=True,

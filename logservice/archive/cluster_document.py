@@ -73,7 +73,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A row of the access list."""
+    """A row of the access list: a grant, or a denial."""
 
     identity: str
     scope: str
@@ -81,7 +81,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """grants: None when the archiver may not read them."""
+    """grants: None when the archiver may not read them, nor the denials."""
 
     format: int
     cluster_id: str
@@ -97,6 +97,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tail_read_bytes_per_s: int = 0
     catch_up_read_bytes_per_s: int = 0
     grants: tuple[Grant, ...] | None = None
+    denials: tuple[Grant, ...] = ()
 
 
 async def describe(
@@ -105,6 +106,7 @@ async def describe(
     """What there is now. `grants`: ask for the access list. Raises what the questions raise."""
     state = await client.hakeeper.cluster_state()
     settings = state.settings
+    listed = await _access_list(client) if grants else None
     return Document(
         format=FORMAT,
         cluster_id=state.cluster_id,
@@ -119,16 +121,20 @@ async def describe(
         catch_up_bytes_per_s=settings.catch_up_bytes_per_s,
         tail_read_bytes_per_s=settings.tail_read_bytes_per_s,
         catch_up_read_bytes_per_s=settings.catch_up_read_bytes_per_s,
-        grants=await _grants(client) if grants else None,
+        grants=_rules(listed.grants) if listed is not None else None,
+        denials=_rules(listed.denials) if listed is not None else (),
     )
 
 
-async def _grants(client: LogClient) -> tuple[Grant, ...] | None:
+async def _access_list(client: LogClient) -> hakeeper_pb2.AccessList | None:
     try:
-        listed = (await client.hakeeper.access_list()).grants
+        return await client.hakeeper.access_list()
     except PermissionDenied:
         return None
-    return tuple(Grant(one.identity, one.scope, tuple(one.roles)) for one in listed)
+
+
+def _rules(rules: Iterable[hakeeper_pb2.AccessGrant]) -> tuple[Grant, ...]:
+    return tuple(Grant(one.identity, one.scope, tuple(one.roles)) for one in rules)
 
 
 def _entry(info: hakeeper_pb2.ShardInfo) -> LogEntry:

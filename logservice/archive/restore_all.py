@@ -275,10 +275,16 @@ class RestoreAll:
         """
         if document.grants is None:
             raise InvalidArgument("the archive has no grants", field="grants")
-        own = (await self._client.hakeeper.cluster_state()).cluster_id
+        keeper = self._client.hakeeper
+        theirs = f"/{document.cluster_id}/client/"
+        own = f"/{(await keeper.cluster_state()).cluster_id}/client/"
+        # First what is denied: nobody gets in between by a grant that a denial goes with.
+        for one in document.denials:
+            await keeper.change_denial(one.identity.replace(theirs, own), one.scope, deny=one.roles)
         for one in document.grants:
-            identity = one.identity.replace(f"/{document.cluster_id}/client/", f"/{own}/client/")
-            await self._client.hakeeper.change_access(identity, one.scope, grant=one.roles)
+            await keeper.change_access(
+                one.identity.replace(theirs, own), one.scope, grant=one.roles
+            )
 
 
 def _check_end(shard_id: int, status: log_pb2.GetShardStatusResponse, end: End) -> None:

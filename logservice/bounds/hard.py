@@ -156,6 +156,13 @@ COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 HAKEEPER_TICKS_PER_S: Final = 10
 """The leader of shard 0 proposes one tick per 100 ms."""
 
+HAKEEPER_TICKS_PER_ENTRY_MAX: Final = 10
+"""Ticks of one entry: a second. While nothing is under way, one entry each second, and one write on
+three disks, is enough to keep the time."""
+
+HAKEEPER_QUIET_SILENCE_TICKS: Final = 30
+"""A store that was not heard for three heartbeats may be missed soon: ticks come one by one."""
+
 HAKEEPER_FIRST_REPLICA_ID: Final = 1024
 """Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
 
@@ -464,6 +471,29 @@ HAKEEPER_STORE_TIMEOUT_TICKS_MAX: Final = 86_400 * 10
 ACCESS_GRANTS_MAX: Final = 4096
 """Grants of the access list: the whole list goes out with a heartbeat's answer."""
 
+ACCESS_DENIALS_MAX: Final = 1024
+"""Denials of the access list; they go out with the grants."""
+
+QUOTA_IDENTITIES_MAX: Final = 1024
+"""Identities with a quota of their own: all of them go out with a heartbeat's answer."""
+
+QUOTA_BYTES_PER_S_MIN: Final = 64 * 1024
+"""Least rate of an identity that is set by verb. A larger request is taken, and owed: with the
+largest the next one waits for two and a half minutes."""
+
+QUOTA_BYTES_PER_S_MAX: Final = 2**40
+"""A TiB per second is more than a store can."""
+
+QUOTA_REQUESTS_PER_S_MAX: Final = 1_000_000
+"""More requests per second than a store can."""
+
+QUOTA_ADDRESS_CONNECTIONS_MIN: Final = 16
+"""Least number of connections from an address that is set by verb: who has to take it back may be
+behind the same address as those whom it is meant for."""
+
+QUOTA_COUNT_MAX: Final = 1_000_000
+"""Calls, streams or connections at a time: more than a store has descriptors."""
+
 ACCESS_TEXT_BYTES_MAX: Final = 512
 """An identity or a scope: three names and what is around them."""
 
@@ -563,6 +593,8 @@ _HARD: Final = {
     1: _HARD_1,
     2: (
         *_HARD_1,
+        HAKEEPER_TICKS_PER_ENTRY_MAX,
+        HAKEEPER_QUIET_SILENCE_TICKS,
         HOLD_TTL_S_MIN,
         HOLD_TTL_S_MAX,
         NAMED_SESSIONS_MAX,
@@ -592,6 +624,13 @@ _HARD: Final = {
         RETENTION_RECORDS_MIN,
         CATCH_UP_BYTES_PER_S_MIN,
         CATCH_UP_BYTES_PER_S_MAX,
+        ACCESS_DENIALS_MAX,
+        QUOTA_IDENTITIES_MAX,
+        QUOTA_BYTES_PER_S_MIN,
+        QUOTA_BYTES_PER_S_MAX,
+        QUOTA_REQUESTS_PER_S_MAX,
+        QUOTA_ADDRESS_CONNECTIONS_MIN,
+        QUOTA_COUNT_MAX,
         HAKEEPER_LIMITED_SHARDS_MAX,
         HAKEEPER_CHANGES_MAX,
         HAKEEPER_BALANCE_SHARDS,

@@ -315,6 +315,13 @@ answer may take (APPLY_ASK_TIMEOUT_S), so one asks at a time."""
 APPLY_ASK_TIMEOUT_S: Final = 2.0
 """For the answer of another voter to a leader that is stuck; a healthy loop answers at once."""
 
+DIRECTORY_OPEN_S: Final = 60.0
+"""Seconds that a store waits for a data directory to open or to close while it runs. The ballast of
+a new one is written then; a disk that takes longer is stuck."""
+
+DIRECTORY_CHANGE_RETRY_S: Final = 1.0
+"""Seconds after which whoever came while another data directory was added may ask again."""
+
 CLOCK_SKEW_MAX_S: Final = 10.0
 """How far a store's clock may be off what a majority agrees on before the store gives leadership
 away, and how far ahead of it an append time may be. A time service keeps clocks within
@@ -337,6 +344,77 @@ CLOCK_ASK_TIMEOUT_S: Final = 1.0
 CLOCK_HAND_OVERS_PER_LOOK: Final = 100
 """Logs that a store whose clock is wrong hands over after one comparison: that many elections are
 over before the next one."""
+
+# --- measurements that a person asks for (`nodehost.measuring`) -----------------------------------
+
+SELF_TEST_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the file that a disk is measured with: a second of a common disk, and a hundredth of the
+smallest reserve that is sensible."""
+
+SELF_TEST_PART_S: Final = 2.0
+"""Seconds of each part of a measurement: long enough for a p99, short enough that nobody who waits
+for an append loses patience."""
+
+SELF_TEST_SYNCS_MAX: Final = 200
+"""Small durable writes of a measurement: the p99 is the second slowest."""
+
+SELF_TEST_DISK_S: Final = 20.0
+"""Seconds after which a disk that is measured counts as stuck: its three parts, and more than as
+long again for one operation that does not end."""
+
+SELF_TEST_RETRY_S: Final = 5.0
+"""Seconds after which whoever came while the store measured something may ask again."""
+
+SELF_TEST_UNBELIEVABLE_US: Final = 15.0
+"""A disk whose fdatasync takes less has acknowledged before anything was durable: the fastest
+devices need twice as long."""
+
+SELF_TEST_DISK_SLOW_MIB_PER_S: Final = 60.0
+"""A disk that writes or reads less is slower than a log at the rate of a good network adapter."""
+
+SELF_TEST_DISK_BAD_MIB_PER_S: Final = 10.0
+"""A disk below that takes minutes for what a replacement replica has to copy in seconds."""
+
+SELF_TEST_ECHOES_MAX: Final = 200
+"""Round trips of a measurement: the p99 is the second slowest."""
+
+SELF_TEST_NETWORK_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes that are sent to another store for a measurement: a quarter of a second at a gigabit."""
+
+SELF_TEST_REQUEST_BYTES_MAX: Final = 256 * 1024
+"""Bytes of one request of it: a message of a shard waits behind no more than a few of them."""
+
+SELF_TEST_REQUESTS_AT_ONCE: Final = 4
+"""Requests of a measurement without an answer yet: a megabyte, which fills a connection."""
+
+SELF_TEST_ANSWER_S: Final = 2.0
+"""Seconds for one answer: a store that takes longer is not measured any further."""
+
+SELF_TEST_TRIP_SLOW_US: Final = 5_000.0
+"""A round trip above it costs each append more than a disk does; between regions it is normal."""
+
+SELF_TEST_TRIP_BAD_US: Final = 100_000.0
+"""A round trip above it is a tick: with the default election timeout leaders begin to change."""
+
+SELF_TEST_NETWORK_SLOW_MIB_PER_S: Final = 40.0
+"""A connection below it is the bottleneck of a busy log: a third of a gigabit."""
+
+SELF_TEST_NETWORK_BAD_MIB_PER_S: Final = 4.0
+"""A connection below it takes hours for what a replacement replica has to copy."""
+
+SELF_TEST_TIMERS: Final = 100
+"""Timers whose lateness is measured."""
+
+SELF_TEST_TIMER_S: Final = 0.01
+"""Seconds of each: a tenth of a tick."""
+
+SELF_TEST_LATE_SLOW_US: Final = 10_000.0
+"""A timer that is later than that comes late by as long as it runs: the event loop is busy."""
+
+SELF_TEST_LATE_BAD_US: Final = 100_000.0
+"""A timer that is a tick late: the store misses its turns."""
+
+# --- recovery -------------------------------------------------------------------------------------
 
 RECOVER_BATCH_BYTES: Final = 4 * 1024 * 1024
 """Payloads of one commit group of `logservice recover`: a tenth of a second of a disk."""

@@ -22,6 +22,15 @@ GATE_CALLERS_MAX: Final = 4096
 """Certificates whose bearers are remembered, and identities; those beyond it are worked out
 again."""
 
+IDENTITIES_SEEN_MAX: Final = 4096
+"""Identities that a store remembers having seen, as many as the gate does: 8 MiB at most."""
+
+IDENTITIES_PER_PAGE_MAX: Final = 1000
+"""Of them in one answer: 2 MiB at most, half of what a gRPC client takes."""
+
+DENIAL_TEXT_MAX: Final = 1024
+"""Characters that are kept of why somebody was denied."""
+
 GATE_DECISIONS_MAX: Final = 65_536
 """Decisions about (identity, RPC, shard) that are remembered for one version of the access list."""
 
@@ -48,6 +57,9 @@ METADATA_BYTES_MAX of headers each they are 64 MiB."""
 
 IDENTITY_STREAMS_MAX: Final = 4096
 """Streams of one identity."""
+
+QUOTA_LOOK_S: Final = 1.0
+"""A stream that waits for its identity's rate looks so often whether it is another one by now."""
 
 SMALL_REQUEST_BYTES_MAX: Final = 64 * 1024
 """Bytes of a request without blocks: a few numbers, names and labels. Once parsed, lists may take

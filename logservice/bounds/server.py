@@ -424,3 +424,6 @@ asked for that; a person who pressed a key then goes on typing."""
 
 COMPLETION_NAMES_MAX: Final = 100
 """Names that completion offers; nobody reads more, and what is typed next narrows them."""
+
+DECLARED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of a file that declares a cluster: HAKEEPER_SHARDS_MAX logs with a KiB each."""

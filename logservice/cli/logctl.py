@@ -11,6 +11,7 @@ from logservice.cli.shell.lazy_group import LazyGroup
 from logservice.server.version import server_version
 
 _CTL = "logservice.cli.ctl"
+_DECLARED = "logservice.cli.declared.commands"
 
 _SECTIONS = {
     "Records": {
@@ -42,7 +43,7 @@ _SECTIONS = {
         "stores": (f"{_CTL}.store_verbs:stores", "Show all stores; drain, protect or forget one."),
         "store": (
             f"{_CTL}.store:store",
-            "Show what one store says, or change how much it logs.",
+            "Show what one store says, or change how it runs.",
         ),
         "admit": (f"{_CTL}.joining:admit", "Say that STORE belongs to the cluster."),
         "joining": (f"{_CTL}.joining:joining", "Let stores join by themselves, or by verb only."),
@@ -56,9 +57,21 @@ _SECTIONS = {
         "services": (f"{_CTL}.services:services", "Show the database's services, or order one."),
         "tn": (f"{_CTL}.tn_shards:tn", "Show TN shards, create or delete one."),
         "acl": (f"{_CTL}.access:acl", "Say who may do what."),
+        "identities": (
+            f"{_CTL}.identities:identities",
+            "Show who has called the stores, and who was denied what.",
+        ),
+        "quota": (f"{_CTL}.quotas:quota", "Limit what identities use of each store."),
         "upgrade": (f"{_CTL}.upgrade:upgrade", "Show the cluster version, or raise it."),
+        "diff": (f"{_DECLARED}:diff", "Show what `logctl apply FILE` would change."),
+        "apply": (f"{_DECLARED}:apply", "Make the cluster what FILE declares."),
+        "export": (f"{_DECLARED}:export", "Print the file that declares the cluster as it is."),
     },
     "Looking": {
+        "self-test": (
+            f"{_CTL}.self_test:self_test",
+            "Measure disks and network from inside every STORE, or all of them.",
+        ),
         "doctor": (f"{_CTL}.doctor:doctor", "Say what is wrong with the cluster, and what to do."),
         "top": (f"{_CTL}.top:top", "Show the cluster on the terminal, live."),
         "events": (f"{_CTL}.events:events", "Print what happened in the cluster, or follow it."),

@@ -189,6 +189,9 @@ def tell_outcome(
     elif isinstance(proposal, verbs.SetStoreMode):
         text = f"{proposal.mode.value} {proposal.reason}".rstrip()
         tell(state, EventKind.VERB, store=proposal.store, text=text)
+    elif isinstance(proposal, verbs.DrainDirectory):
+        text = f"{'undrain' if proposal.undo else 'drain'} directory {proposal.incarnation}"
+        tell(state, EventKind.VERB, store=proposal.store, text=text)
     elif isinstance(proposal, verbs.SetRepair):
         off = _why(f"repair off for {spoken(proposal.off_ticks)}", proposal.reason)
         text = off if proposal.off_ticks else "repair on"
@@ -205,6 +208,9 @@ def tell_outcome(
         what = " and ".join(name for name, wished in named if wished)
         ended = " is ended" if proposal.stop else ""
         tell(state, EventKind.VERB, text=f"rebalance of {what}{ended}")
+    elif isinstance(proposal, verbs.SetQuota):
+        who = proposal.quota.identity or "every identity"
+        tell(state, EventKind.VERB, text=f"quota of {who} is changed")
     elif isinstance(proposal, verbs.CancelWish):
         tell(state, EventKind.VERB, text=f"wish {proposal.wish} is withdrawn")
     elif isinstance(proposal, verbs.CancelOperator):

@@ -33,6 +33,7 @@ _NOTHING: Final = (
     proposals.SetJoining,
     proposals.SetPhase,
     verbs.SetStoreMode,
+    verbs.DrainDirectory,
     verbs.SetRepair,
     verbs.WishReplica,
     verbs.CancelWish,

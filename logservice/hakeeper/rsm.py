@@ -131,6 +131,8 @@ class HAKeeperRsm:
             return feed.page(self._state, query.after, query.limit)
         if isinstance(query, queries.GetPhase):
             return self._state.phase.value
+        if isinstance(query, queries.IsQuiet):
+            return check.quiet(self._state)
         if isinstance(query, queries.PlanBalance):
             wanted = {"replicas": query.replicas, "leaders": query.leaders}
             return Sliced(rehearsal.in_slices(self._state, **wanted))
@@ -219,9 +221,10 @@ class HAKeeperRsm:
             return Rejected(Reason.STALE_EPOCH, {"epoch": str(term)})
         self._state.term = term
         if self._state.phase is not Phase.CREATED:
-            self._state.tick += 1
-            check.on_tick(self._state)
-            feed.tell_truncations(self._state)
+            for _ in range(tick.count):
+                self._state.tick += 1
+                check.on_tick(self._state)
+                feed.tell_truncations(self._state)
         return Applied(value=self._state.tick)
 
     def _schedule(self, term: Term, schedule: proposals.ScheduleCommands) -> Outcome:

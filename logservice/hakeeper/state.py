@@ -28,6 +28,7 @@ from logservice.hakeeper.commands.cluster_events import Feed
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import Policy
 from logservice.hakeeper.commands.proposals import DirectoryReport, Joining, ReplicaReport
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.store_commands import AnyCommand, QueuedCommand
 from logservice.hakeeper.commands.verbs import Errand, StoreMode, WorkState
 from logservice.hakeeper.commands.versioned import Versioned
@@ -88,6 +89,9 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The access list that is in force there, as the store last said."""
     stuck_since: dict[ReplicaId, int] = {}
     """Since which tick the store says so of each of those in `stuck`."""
+    drained: tuple[Incarnation, ...] = ()
+    """The data directories that people drain (`wishes.directories`), in ascending order; also those
+    that the store does not report now."""
 
     @property
     def host_label(self) -> str:
@@ -105,6 +109,15 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
         """Whether the store has the data directory, and that directory did not fail."""
         directory = self.directory(incarnation)
         return directory is not None and not directory.failed
+
+    @property
+    def taking(self) -> list[DirectoryReport]:
+        """The data directories that may get a replica: they work, and nobody drains them."""
+        return [
+            one
+            for one in self.directories
+            if not one.failed and one.incarnation not in self.drained
+        ]
 
 
 class Replayed(Struct, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -441,6 +454,11 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     """What each store may read for clients whose entries are in memory; the next: on the disk; 0:
     what it is configured to."""
     catch_up_read_bytes_per_s: int = 0
+    denied: dict[str, dict[str, tuple[str, ...]]] = {}
+    """Identity, or how identities begin -> scope -> roles that are denied; see `access`."""
+    quotas: dict[str, IdentityQuota] = {}
+    """By identity; that of "" is of every identity. See `stores.quotas`."""
+    quotas_version: int = 0
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""
@@ -484,6 +502,8 @@ def save(state: State) -> bytes:
     state.id_requests = dict(sorted(state.id_requests.items()))
     state.flags = dict(sorted(state.flags.items()))
     state.access = dict(sorted(state.access.items()))
+    state.denied = dict(sorted(state.denied.items()))
+    state.quotas = dict(sorted(state.quotas.items()))
     state.admitted = dict(sorted(state.admitted.items()))
     state.applicants = dict(sorted(state.applicants.items()))
     state.wishes = dict(sorted(state.wishes.items()))

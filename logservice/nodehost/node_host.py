@@ -11,6 +11,8 @@ run because they cannot be trusted. A store has one or several data directories 
 an engine of its own; a replica lives in one of them, under that directory's incarnation
 (`directories`).
 
+INV-HOST-5: a data directory is let go of only while no replica runs in it.
+
 INV-HOST-TICK: a stall of this process counts against nobody. However late the timer of a tick is,
 one tick has passed for every replica here, because what the others sent meanwhile, which would
 have kept its election timer or its check of the quorum quiet, may still wait in a socket. (Leases
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -36,7 +39,7 @@ from logservice.ids import (
     ShardId,
     StoreId,
 )
-from logservice.invariants import InvariantViolation
+from logservice.invariants import InvariantViolation, invariant
 from logservice.memory_part import MemoryPart
 from logservice.nodehost.clocks.clock_watch import ClockWatch
 from logservice.nodehost.disks.directories import Directories
@@ -57,6 +60,7 @@ from logservice.nodehost.listeners import (
 )
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.quota_table import QuotaTable
 from logservice.nodehost.replica.append_stages import AppendStages
 from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.entry_query import EntrySlice, query_entries
@@ -125,6 +129,7 @@ class NodeHost:
         self.refusals = Refusals()
         self.strangers = Strangers()
         self.limits = LimitTable()
+        self.quotas = QuotaTable()
         self.catch_up = CatchUpBudget(
             clock, options.catch_up_bytes_per_s, options.catch_up_turn_bytes
         )
@@ -205,6 +210,27 @@ class NodeHost:
                 await directory.engine.stop()
         await self.transport.stop()
         await self._listeners.stop()
+
+    def add_directory(self, directory: Directory) -> None:
+        """Use one more data directory from now on, which holds no replica; peers are told."""
+        self.directories.add(directory)
+        self._restate()
+
+    def remove_directory(self, directory: Directory) -> None:
+        """Do not use a data directory any more in which no replica is; peers are told. The caller
+        stops its engine.
+        """
+        invariant(not self.replicas.of(directory), "INV-HOST-5", path=directory.path)
+        self.directories.remove(directory)
+        self.snapshots.forget(directory.incarnation)
+        self.halts.forget_directory(directory.incarnation)
+        self._restate()
+
+    def _restate(self) -> None:
+        incarnations = tuple(one.incarnation for one in self.directories)
+        self.identity = dataclasses.replace(self.identity, incarnations=incarnations)
+        self.requests.restate(self.identity)
+        self.transport.restate(self.identity)
 
     def listen(self, listener: Listener) -> Listening:
         """Tell `listener` what happens here from now on; see `listeners`."""

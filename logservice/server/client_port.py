@@ -4,9 +4,6 @@ Theory of operation. This file alone puts the edge together: certificates (`tls`
 gate, guard, lines of calls and answers (`edge`), the audit log (`audit`), and behind them the three
 services and gRPC's health service (`services`).
 
-Where tokens are configured there are two ports of one server, one that asks for certificates and
-one that does not; whose call it is decides the gate alone, not the port.
-
 The port is bound early, because a store's heartbeats carry its address; it answers only after
 `start`. It stops in two steps: `leave` tells health checks that the store wants no new work, and
 `stop` ends the calls that are under way.
@@ -22,8 +19,9 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
-from logservice.config import Address, StoreConfig, tokens_address
+from logservice.config import Address, StoreConfig
 from logservice.ids import ShardId
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.audit.log import AuditLog, audit_log_of
 from logservice.server.edge import acceptor, wake_ups
@@ -35,17 +33,20 @@ from logservice.server.edge.channel_options import server_options
 from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.identity_book import IdentityBook
+from logservice.server.edge.identity_limits import ConfiguredLimits, IdentityLimits
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
+from logservice.server.measuring import Measuring
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.browsing import Browsing
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
 from logservice.server.services.log_service import LogService
 from logservice.server.tls.store_tls import StoreTls
-from logservice.server.tokens.token_check import Tokens
 from logservice.trace import Tracing
 
 _CALLS_GRACE_S: Final = 1.0
@@ -61,24 +62,27 @@ class ClientPort:
         connections_max: int,
         tls: StoreTls | None,
         tracing: Tracing,
-        tokens: Tokens | None = None,
+        reloads: Reloads | None = None,
     ) -> None:
-        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext. `tokens`
-        None: every client needs a certificate.
+        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext.
+        `reloads`: what an administrator may ask for.
         """
         self._config = config
-        self._tokens = tokens
         self._clients = min(connections_max, config.limits.connections_max)
         self._tls = tls
         self._tracing = tracing
+        self._reloads = reloads
+        self._context: StoreContext | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
+        self.seen = IdentityBook()
         self.calls = CallBook()
         limits = config.limits
         self.answers = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         self._log_level = LogLevel(config.logging.level)
+        self.limits: IdentityLimits | None = None
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
@@ -92,8 +96,7 @@ class ClientPort:
         """
         listen = Address.parse(self._config.listen.client, "listen.client")
         server = self._server = acceptor.server_of(
-            # gRPC counts the connections of each port by itself.
-            server_options(self._config, self._clients // (1 if self._tokens is None else 2)),
+            server_options(self._config, self._clients),
             self._config.limits.concurrent_rpcs_max,
         )
         wake_ups.warn(asyncio.get_running_loop())
@@ -105,42 +108,32 @@ class ClientPort:
             )
         except RuntimeError as error:
             raise OSError(f"cannot listen for clients on {listen}: {error}") from error
-        ports = [port]
-        if self._tokens is not None:
-            ports.append(self._bind_for_tokens(server))
-        self._connections = Connections(self._connection_limits(), *ports)
+        self._connections = Connections(port, self._connection_limits())
         self._connections.start()
         return self._config.listen.advertise_client or str(Address(listen.host, port))
-
-    def _bind_for_tokens(self, server: grpc.aio.Server) -> int:
-        """The port on which no certificate is asked for: gRPC asks all clients of a port, or
-        none.
-        """
-        assert self._tls is not None  # `config.check`: there are no tokens without TLS
-        address = tokens_address(self._config, self._config.listen.client)
-        try:
-            return server.add_secure_port(address, self._tls.server_credentials(asking=False))
-        except RuntimeError as error:
-            raise OSError(f"cannot listen for clients with tokens on {address}: {error}") from error
 
     def register(
         self,
         parts: StoreParts,
         status: Callable[[], StoreStatus],
         report: Callable[[bool], Awaitable[ClusterReport]],
+        changes: DirectoryChanges,
+        measuring: Measuring,
     ) -> None:
-        """Put the services of `parts` behind the guard. `status`, `report`: see `AdminService`.
+        """Put the services of `parts` behind the guard. The other four: see `AdminService`.
 
         Raises OSError when the audit log cannot be opened.
         """
         assert self._server is not None  # bound before
         limits = self._config.limits
-        self.gate = self._gate_of(parts)
+        self.limits = IdentityLimits(self._configured_limits(), parts.host.quotas)
+        self.gate = self._gate_of(parts, self.limits)
+        self.limits.follow(self._take_limits)
         if self._config.tls.enabled:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
         budget = self.answers
-        auditor = Auditor(self.audit)
+        auditor = Auditor(self.audit, self.seen)
         server = GuardedServer(
             self._server,
             self.gate,
@@ -150,26 +143,66 @@ class ClientPort:
             budget,
             self.lines,
             self.calls,
-            self._config.tokens.port_offset,
+            self.seen,
         )
-        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
+        context = self._context = StoreContext(
+            parts.host, limits, parts.book.client_address, calling.get, budget
+        )
         self.browsing = Browsing(context, self.gate, auditor, parts.directory)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(
                 parts.client,
                 parts.lookups,
-                limits,
+                lambda: context.limits,
                 parts.access,
                 context.caller,
                 parts.settings.hakeeper_tick_s,
+                lambda: self._config.security.admins,
+                self.limits,
             ),
             server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, status, report, parts.workers, self._log_level), server
+            AdminService(
+                context,
+                status,
+                report,
+                parts.workers,
+                self._log_level,
+                self.seen,
+                self._reloads,
+                changes,
+                measuring,
+            ),
+            server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    def _take_limits(self) -> None:
+        """What identities may use has changed."""
+        assert self.limits is not None
+        assert self.gate is not None
+        assert self._connections is not None
+        self.gate.take_limits()
+        self._connections.limit(self.limits.connections_of, self.limits.address_connections)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Another configuration while the port serves; see `server.reload.effects` for what may be
+        different in it. Nothing is done before `register`.
+        """
+        self._config = config
+        self._log_level.configure(config.logging.level)
+        if self._context is not None:
+            self._context.limits = config.limits
+        if self.audit is not None:
+            self.audit.data = config.audit.data
+        if self.gate is None or self.limits is None or self._connections is None:
+            return
+        self.gate.configure(frozenset(config.security.admins))
+        self.limits.configure(self._configured_limits())
+        self._connections.change(self._connection_limits())
+        self._take_limits()
 
     async def start(self) -> None:
         """Answer calls."""
@@ -228,8 +261,23 @@ class ClientPort:
             undelivered,
         )
 
-    def _gate_of(self, parts: StoreParts) -> Gate:
-        limits, tls, used = self._config.limits, self._config.tls, self._tls
+    def _configured_limits(self) -> ConfiguredLimits:
+        limits = self._config.limits
+        return ConfiguredLimits(
+            QuotaLimits(
+                limits.identity_rpcs_max,
+                limits.identity_streams_max,
+                limits.identity_requests_per_s,
+                limits.identity_bytes_per_s,
+            ),
+            limits.identity_connections_max,
+            limits.address_connections_max,
+            self._clients,
+            one_identity=self._tls is None,
+        )
+
+    def _gate_of(self, parts: StoreParts, limits: IdentityLimits) -> Gate:
+        tls, used = self._config.tls, self._tls
 
         async def name_of(shard: ShardId) -> str | None:
             return await parts.lookups.name_of(shard, parts.access.list.version)
@@ -240,16 +288,10 @@ class ClientPort:
             frozenset(self._config.security.admins),
             used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
             used.client_authorities if used is not None else None,
-            self._tokens,
         )
         return Gate(
             parts.access,
             identities if tls.enabled else None,
             name_of,
-            QuotaLimits(
-                limits.identity_rpcs_max,
-                limits.identity_streams_max,
-                limits.identity_requests_per_s,
-                limits.identity_bytes_per_s,
-            ),
+            limits.of,
         )

@@ -2,7 +2,9 @@
 
 The configuration says it for every start (`logging.level`). A person may want more of it while
 something is wrong, without a restart, which would end what is wrong or make it worse. Such a change
-is kept in memory alone: it ends when its time is over, with the next change, or with the process.
+is kept in memory alone: it ends when its time is over, with the next change, or with the process. A
+configuration that is read again while the store runs does not end it, because whoever asked for it
+still waits for its lines: it changes to which level the log goes back.
 
 Loggers that `log_format` quiets keep levels of their own; nobody wants their lines at any level.
 Events below the level are not written, and the admin port does not show them.
@@ -52,6 +54,16 @@ class LogLevel:
         if level == self.configured:
             until = "as configured"
         self._change(level, f"the log level is {level}, {until}")
+
+    def configure(self, level: str) -> None:
+        """The configuration says another level. A change that a person made goes on, and ends at
+        that level.
+        """
+        before, self.configured = self.configured, level
+        if level != before and self.level == before:
+            self._change(level, f"the log level is {level}, as configured")
+        elif self.level == level:
+            self._stop()
 
     def close(self) -> None:
         """Go back to the configured level."""

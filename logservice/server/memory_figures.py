@@ -37,7 +37,7 @@ class MemoryFigures:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nobody has paid yet."""
-        self._limits = memory_limits(config)
+        self._config = config
         self._parts = parts
         self._transport = transport
         self._port = port
@@ -49,6 +49,7 @@ class MemoryFigures:
         """``part/used`` and ``part/limit`` of every part, ``part/refused`` of those for which
         somebody pays.
         """
+        limits = memory_limits(self._config, len(self._parts.host.directories))
         used = {
             "answers": self._port.answers.used * ANSWER_COPIES,
             "undelivered": self._port.undelivered_bytes,
@@ -59,7 +60,7 @@ class MemoryFigures:
         }
         return {
             **{f"{name}/used": size for name, size in used.items()},
-            **{f"{name}/limit": size for name, size in self._limits.items()},
+            **{f"{name}/limit": size for name, size in limits.items()},
             **{f"{name}/refused": count for name, count in self._refused().items()},
         }
 

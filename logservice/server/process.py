@@ -3,6 +3,9 @@
 A SIGTERM or SIGINT begins a graceful stop: the store takes no new calls, hands its leaderships away
 and closes the log. A second signal stops at once. That is as safe, and only slower for the clients
 of the shards it led. Every exception but an operating error ends in `crash`.
+
+A SIGHUP reads the configuration again (`server.reload`): one that comes during the start waits for
+its end, and a store that stops reads nothing any more.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from logservice.config import StoreConfig
@@ -44,8 +48,13 @@ each that is still alive. All such looks together cost the same whatever the fir
 """
 
 
-def run_store(config: StoreConfig) -> int:
-    """Run a store until a signal; returns the exit code.
+def run_store(
+    config: StoreConfig,
+    read: Callable[[], StoreConfig] | None = None,
+    hung_up: Callable[[], bool] = lambda: False,
+) -> int:
+    """Run a store until a signal; returns the exit code. `read`: what its file says now, see
+    `Reloads`. `hung_up`: whether SIGHUP came between the reading of `config` and this call.
 
     Raises LogServiceError or OSError when it cannot start (port, data directory, identity).
     """
@@ -57,7 +66,7 @@ def run_store(config: StoreConfig) -> int:
     try:
         turns = LoopTurns()
         with asyncio.Runner(loop_factory=lambda: turns.loop(WakeUpLoop)) as runner:
-            runner.run(_serve(config, turns))
+            runner.run(_serve(config, turns, read, hung_up))
     except InvariantViolation as error:
         crash(error)
     return 0
@@ -69,7 +78,12 @@ def tune_interpreter() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-async def _serve(config: StoreConfig, turns: LoopTurns) -> None:
+async def _serve(
+    config: StoreConfig,
+    turns: LoopTurns,
+    read: Callable[[], StoreConfig] | None,
+    hung_up: Callable[[], bool],
+) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_on_loop_exception)
     stopping = asyncio.Event()
@@ -82,7 +96,10 @@ async def _serve(config: StoreConfig, turns: LoopTurns) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    store = Store(config, turns=turns)
+    store = Store(config, turns=turns, read=read)
+    signal.signal(signal.SIGHUP, lambda *_: _reload_soon(loop, store))
+    if hung_up():
+        store.reloads.ask()
     try:
         await store.start()
         # What is alive now stays so; the collector need not look at it again.
@@ -100,6 +117,14 @@ async def _serve(config: StoreConfig, turns: LoopTurns) -> None:
     finally:
         await store.stop()
     emit(logger, Event.STORE_STOPPED, store=config.store.store_id)
+
+
+def _reload_soon(loop: asyncio.AbstractEventLoop, store: Store) -> None:
+    """On SIGHUP. It is no handler of the loop: a loop that closes would leave the signal to the
+    system, which would end the process while it stops.
+    """
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(store.reloads.ask)
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

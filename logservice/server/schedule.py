@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from apscheduler.job import Job
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from logservice_wire.errors import LogServiceError, NotReady
 
@@ -44,15 +45,22 @@ class TruncationSchedule:
             timezone="UTC",
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
+        self._visits: Job | None = None
         self._running: asyncio.Task[None] | None = None
         self._due = False
         self._stopping = False
 
     def start(self) -> None:
         """Begin; the first visit comes one interval from now."""
-        self._scheduler.add_job(self._visit, "interval", seconds=self._interval_s)
+        self._visits = self._scheduler.add_job(self._visit, "interval", seconds=self._interval_s)
         self._scheduler.add_job(self._look, "interval", seconds=_LOOK_S)
         self._scheduler.start()
+
+    def visit_every(self, interval_s: float) -> None:
+        """Another interval; the next visit comes one of them from now, if it differs."""
+        if interval_s != self._interval_s and self._visits is not None:
+            self._interval_s = interval_s
+            self._visits.reschedule("interval", seconds=interval_s)
 
     async def stop(self) -> None:
         """Begin no further visit, and wait for the one under way."""

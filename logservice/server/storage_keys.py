@@ -17,6 +17,7 @@ from typing import Protocol
 from logservice_wire.errors import InvalidArgument
 
 from logservice.events import Event, emit
+from logservice.pause import Pause
 from logservice.sealing_keys import Keys
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class StorageKeys:
         """Nothing is read yet."""
         self._read = read
         self._interval_s = interval_s
+        self._pause = Pause()
         self._used: Keys | None = None
         self._failure = ""
         self._users: KeyUsers | None = None
@@ -58,8 +60,14 @@ class StorageKeys:
     async def run(self) -> None:
         """Look for another ring for ever."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            await self._pause.sleep(self._interval_s)
             await self.poll()
+
+    def look_every(self, interval_s: float) -> None:
+        """Another pause between two looks; one comes now if it differs."""
+        if interval_s != self._interval_s:
+            self._interval_s = interval_s
+            self._pause.end()
 
     async def poll(self) -> bool:
         """Look once; True when the ring was replaced."""

@@ -20,19 +20,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
 from logservice.clock import SystemClock
-from logservice.config import Address, ConfigError, StoreConfig
+from logservice.config import Address, StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
 from logservice.nodehost.node_host import NodeHost
@@ -40,19 +42,22 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.sealing_keys import keys_source
-from logservice.server import descriptors
+from logservice.server import descriptors, machine
 from logservice.server.archiver_process import ArchiverProcess, archiver_command
 from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
+from logservice.server.directory_company import DirectoryCompany
 from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
+from logservice.server.measuring import Measuring
 from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
-from logservice.server.schedule import TruncationSchedule
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services import truncation_standing
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
+from logservice.server.takers import take
 from logservice.server.telemetry import OpenTelemetry, tracing_of
 from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
@@ -74,16 +79,22 @@ class Store:
         config: StoreConfig,
         tracing: Tracing | None = None,
         turns: LoopTurns | None = None,
+        read: Callable[[], StoreConfig] | None = None,
     ) -> None:
         """Nothing is opened before `start`. With `tracing` None the configuration decides. `turns`:
-        of the loop it will run on; with None nobody counts them.
+        of the loop it will run on; with None nobody counts them. `read` reads the file that
+        `config` is from; None: there is none, and `config` is all there is.
         """
+        self.reloads = Reloads(config, read)
+        """Asks for another configuration; what is asked for before `start` has ended waits."""
         self._config = config
+        self._read = read or (lambda: config)
         self._turns = turns or LoopTurns()
         self._tracing = tracing_of(config) if tracing is None else tracing
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
-        self._schedules: list[TruncationSchedule] = []
+        self._company: DirectoryCompany | None = None
+        self._changes: DirectoryChanges | None = None
         self._tls: StoreTls | None = None
         self._keys: StorageKeys | None = None
         self._token_keys: IssuerKeys | None = None
@@ -120,13 +131,17 @@ class Store:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
         tokens = await self._follow_tokens()
         port = self._client_port = ClientPort(
-            self._config, self._shares.clients, self._tls, self._tracing, tokens
+            self._config, self._shares.clients, self._tls, self._tracing, self.reloads, tokens
         )
         if self._config.admin.tls:
             assert self._tls is not None  # `config.check`
             self._admin_tls = AdminTls(self._config, self._tls)
         monitor = self._monitor = Monitor(
-            self._config, lambda: refused, self._turns, self._admin_tls
+            self._config,
+            lambda: refused,
+            self._turns,
+            lambda: self.reloads.in_effect,
+            self._admin_tls,
         )
         monitor.callers.attach(lambda: port.gate, lambda: port.audit)
         monitor.guarded.attach(lambda: port.browsing)
@@ -147,27 +162,27 @@ class Store:
             port.lines.figures,
             memory.figures,
             port.calls,
+            tokens.figures if tokens is not None else dict,
             port.connections,
             lambda shard: truncation_standing.of(parts.host, parts.workers, shard),
         )
         self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
-        interval_s = self._config.truncation.interval_s
-        # Each data directory has its own worker: a stuck disk must not keep the others from being
-        # freed.
-        self._schedules = [
-            TruncationSchedule(worker, interval_s, crash) for worker in parts.workers
-        ]
-        for schedule in self._schedules:
-            schedule.start()
-        port.register(parts, monitor.reporter.status, monitor.report)
-        await port.start()
-        section = self._config.store
-        description = StoreDescription(
-            section.host_label, self.peer_address, self.client_address, section.labels
+        company = self._company = DirectoryCompany(
+            self._config.truncation.interval_s, crash, self._background
         )
-        for work in parts.background(lambda: description):
+        for worker in parts.workers:
+            company.schedule(worker)
+        self._changes = DirectoryChanges(
+            parts, company, self._configured, self._kept, self._crowded
+        )
+        measuring = Measuring(
+            parts, machine.about_disk, machine.about_machine, machine.forget_pages
+        )
+        port.register(parts, monitor.reporter.status, monitor.report, self._changes, measuring)
+        await port.start()
+        for work in parts.background(self._description):
             self._background(work)
         self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
@@ -182,17 +197,19 @@ class Store:
         if file := self._config.archive.config:
             self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
             self._background(self._archiver.run)
+        self.reloads.attach(
+            lambda config: take(config, port, parts, company, self._tls, self._keys),
+            lambda: [one.data.path for one in parts.directories],
+        )
+        self._background(self.reloads.run)
 
     async def _follow_tokens(self) -> Tokens | None:
-        """What checks bearer tokens; None when none are configured. Raises InvalidArgument."""
+        """What checks bearer tokens; None when none are configured. Raises ConfigError."""
         section = self._config.tokens
         if not section.enabled:
             return None
         keys = self._token_keys = IssuerKeys(section)
-        try:
-            await keys.first()
-        except InvalidArgument as error:
-            raise ConfigError("tokens.jwks", error.message) from error
+        await keys.first()
         return Tokens(section, self._config.tls.trust_domain, self._config.store.cluster_id, keys)
 
     def alarms(self) -> list[str]:
@@ -216,7 +233,10 @@ class Store:
             await self._client_port.leave()
         if self._monitor is not None:
             self._monitor.stopping()
-        await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
+        if self._changes is not None:
+            await self._changes.stop()
+        if self._company is not None:
+            await self._company.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -234,10 +254,41 @@ class Store:
         if self._monitor is not None:
             self._monitor.stop()
 
+    def _description(self) -> StoreDescription:
+        section = self.reloads.config.store
+        return StoreDescription(
+            section.host_label, self.peer_address, self.client_address, section.labels
+        )
+
     def _leads_hakeeper(self) -> bool:
         assert self._parts is not None  # asked after the start
         running = self._parts.host.replicas.running
         return HAKEEPER_SHARD in running and running[HAKEEPER_SHARD].raft.role is Role.LEADER
+
+    def _configured(self) -> list[str]:
+        """What the configuration file names as data directories now. Raises InvalidArgument."""
+        return [os.path.abspath(path) for path in self._read().store.data_directories]
+
+    def _crowded(self, directories: int) -> str:
+        """Why the process cannot have so many data directories: its descriptors were divided at the
+        start, and what clients may have is not taken from them.
+        """
+        assert self._shares is not None  # asked after the start
+        wanted = descriptors.share(self._shares.limit, directories)
+        if wanted.clients >= self._shares.clients:
+            return ""
+        return (
+            f"the limit of open files is {self._shares.limit}, which leaves no room for another"
+            " data directory: raise it (LimitNOFILE), or restart the store"
+        )
+
+    def _kept(self, path: str) -> str:
+        """Why a data directory stays although it is empty."""
+        assert self._client_port is not None  # asked after the start
+        audit = self._client_port.audit
+        if audit is not None and os.path.commonpath([audit.directory, path]) == path:
+            return f"the audit log is in {path}: set audit.directory, and restart the store first"
+        return ""
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -297,6 +297,9 @@ class SimTransport:
     def address(self) -> str:
         return self._address
 
+    def restate(self, identity: PeerIdentity) -> None:
+        self.identity = identity
+
     def set_address(self, store: StoreId, address: str, *others: str) -> None:
         self._addresses[store] = (address, *others)
 

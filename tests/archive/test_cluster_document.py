@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from logservice_client import LogClient
+from logservice_client import LogClient, Tls
 from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
@@ -19,6 +19,8 @@ from logservice.archive.folder import Folder
 from logservice.archive.manifest import ArchiveDamaged, mark
 from logservice.archive.restore_all import RestoreAll
 from tests.client.fake_server import FakeCluster
+from tests.papers import uri
+from tests.server.secured import CLIENTS, OWNER, lay_out, secured
 
 LOG = LogEntry(shard_id=3, name="wal", replicas=3, state="open", labels={"a": "b"}, weight=7)
 
@@ -119,6 +121,27 @@ async def test_who_may_not_read_the_grants_says_so(client: LogClient) -> None:
     found = await describe(client, infos, grants=True)
     assert found.grants is None
     assert {one.shard_id for one in found.logs} == {one.shard_id for one in infos}
+
+
+async def test_denials_are_kept_and_given_with_the_grants(tmp_path: Path) -> None:
+    """A restored cluster lets nobody in whom the first one shut out."""
+    lay_out(tmp_path)
+    who, everybody = uri("client", "me"), uri("client", "m*")
+    async with secured(tmp_path) as store:
+        tls = Tls(CLIENTS.pem, OWNER.certificate, OWNER.key)
+        async with LogClient(store.client_address, tls=tls) as one:
+            keeper = one.hakeeper
+            await keeper.change_access(who, "*", grant=["read"])
+            await keeper.change_denial(everybody, "name/log-*", deny=["all"])
+            found = await describe(one, await keeper.list_shards(), grants=True)
+            assert found.grants == (Grant(who, "*", ("read",)),)
+            assert found.denials == (Grant(everybody, "name/log-*", ("all",)),)
+            await keeper.change_access(who, "*", revoke=["read"])
+            await keeper.change_denial(everybody, "name/log-*", undeny=["all"])
+            await RestoreAll(one, Folder(tmp_path))._grant(found)
+            listed = await keeper.access_list()
+            assert [one.identity for one in listed.grants] == [who]
+            assert [one.identity for one in listed.denials] == [everybody]
 
 
 async def test_an_archive_without_a_document_is_not_restored_as_a_whole(

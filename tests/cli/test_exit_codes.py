@@ -11,6 +11,7 @@ import pytest
 from logservice_wire.errors import Outcome, Reason, error_for, error_table
 
 from logservice.cli.shell import exit_codes
+from logservice.invariants import InvariantViolation
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -64,6 +65,17 @@ def test_endings(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in shown.err
 
 
+@pytest.mark.parametrize("defect", [KeyError("x"), RuntimeError("y"), InvariantViolation("I", {})])
+def test_a_defect_of_the_program_is_not_the_answer_no(
+    defect: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending(defect) == exit_codes.INTERNAL == 70
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("Traceback")
+    assert shown.err.endswith("internal error: please report it with the output\n")
+
+
 def test_who_finds_the_cluster_not_ready_is_sent_to_the_doctor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -85,6 +97,7 @@ def test_table_names_every_code() -> None:
 PROGRAM = """
 import click
 from logservice.cli.shell import exit_codes
+from logservice.invariants import InvariantViolation
 
 @click.command()
 @click.argument("lines", type=int)

@@ -105,6 +105,6 @@ def test_help_of_groups_shows_no_marks(words: tuple[str, ...]) -> None:
 
 def test_lines_of_a_help_that_is_a_table_stay_lines() -> None:
     shown = CliRunner().invoke(logctl, ["acl", "--help"]).output
-    assert "\n  ROLES     append, read, truncate, admin\n" in shown
+    assert "\n  ROLES     append, read, truncate, hold, admin\n" in shown
     shown = CliRunner().invoke(logservice, ["certs", "--help"]).output
     assert "\n  logservice certs rotate\n" in shown

@@ -62,19 +62,25 @@ def client(cluster: LocalCluster, identity: str, *stores: str) -> LogClient:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def alone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
-    """Of three stores that were killed store-1 runs again. `writer` may append to the log."""
+    """Of three stores that were killed store-1 runs again. `writer` may append to the log; `barred`
+    has the same grant, and is denied it.
+    """
     folder = tmp_path_factory.mktemp("cluster") / "c"
     cluster = LocalCluster.create(folder, shards=0, settings=SETTINGS, tls=True)
     authority = Authority.open(folder / "certs")
-    for name in ("writer", "stranger"):
+    for name in ("writer", "stranger", "barred"):
         authority.issue_client(name)
     try:
         for store in cluster.stores:
             cluster.start(store)
         async with client(cluster, ADMIN) as admin:
             assert await admin.hakeeper.create_shard(name=NAME, timeout=UP_S) == 1
-            version = await admin.hakeeper.change_access(
-                authority.client_uri("writer"), f"name/{NAME}", grant=["append"], timeout=UP_S
+            for name in ("barred", "writer"):
+                await admin.hakeeper.change_access(
+                    authority.client_uri(name), f"name/{NAME}", grant=["append"], timeout=UP_S
+                )
+            version = await admin.hakeeper.change_denial(
+                authority.client_uri("bar") + "*", "name/o*", deny=["all"], timeout=UP_S
             )
             await admin.hakeeper.wait_access(version, timeout=UP_S)
         async with client(cluster, "writer") as writer:
@@ -149,10 +155,23 @@ async def test_who_has_none_is_not_denied_for_good(alone: LocalCluster) -> None:
     assert error.metadata[DIRECTORY] == "grants"
 
 
+async def test_who_was_shut_out_stays_out(alone: LocalCluster) -> None:
+    """The denial outlived the power cut. It may be gone by now, so it is not said for good."""
+    await looked_up(alone)
+    async with client(alone, "barred", "store-1") as barred:
+        error = await refused(barred.shard(1).append(b"denied", timeout=2))
+    assert isinstance(error, NotReady)
+    assert error.metadata[DIRECTORY] == "grants"
+
+
 async def test_what_waits_is_done_once_a_second_store_is_back(alone: LocalCluster) -> None:
     """The client takes "cannot tell" for no answer. HAKeeper's own word counts from then on."""
     await looked_up(alone)
-    async with client(alone, "writer") as writer, client(alone, "stranger") as stranger:
+    async with (
+        client(alone, "writer") as writer,
+        client(alone, "stranger") as stranger,
+        client(alone, "barred") as barred,
+    ):
         waiting = asyncio.ensure_future(writer.shard(1).append(b"silent", timeout=UP_S))
         await asyncio.sleep(2)
         assert not waiting.done()
@@ -161,8 +180,10 @@ async def test_what_waits_is_done_once_a_second_store_is_back(alone: LocalCluste
         async with asyncio.timeout(UP_S):
             while (await writer.hakeeper.resolve_shard(NAME, timeout=UP_S)).directory_index:  # noqa: ASYNC110 - only asking tells
                 await asyncio.sleep(0.05)
-            while not isinstance(
-                error := await refused(stranger.shard(1).append(b"no grant", timeout=5)),
-                PermissionDenied,
-            ):
-                assert isinstance(error, LATER), error
+            for one, by in ((stranger, None), (barred, "rule")):
+                while not isinstance(
+                    error := await refused(one.shard(1).append(b"no", timeout=5)),
+                    PermissionDenied,
+                ):
+                    assert isinstance(error, LATER), error
+                assert error.metadata.get("by") == by

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,9 +18,11 @@ from click.testing import CliRunner
 
 from logservice.cli.main import logservice
 from logservice.cli.shell import exit_codes
+from logservice.config import ConfigError
 from logservice.server.tls.pem_files import TlsRefused
 from tests.papers import CLIENT, days, uri
 from tests.server.secured import CLIENTS, configured, lay_out
+from tests.server.tokens.issuer import jwk, key, publish
 
 SLOW_START = """
 import sys, time
@@ -37,6 +41,7 @@ main()
 
 @pytest.mark.processes
 def test_a_signal_during_the_start_ends_it_in_good_order(tmp_path: Path) -> None:
+    (tmp_path / "store.toml").write_text(WRONG + "[listen]\ninsecure_plaintext = true\n")
     store = subprocess.Popen(
         [sys.executable, "-c", SLOW_START, "store", "run", "-c", str(tmp_path / "store.toml")],
         stdout=subprocess.PIPE,
@@ -54,15 +59,18 @@ def test_a_signal_during_the_start_ends_it_in_good_order(tmp_path: Path) -> None
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[str]:
-    """An address where every client gets these bytes."""
+def answering(answer: bytes, context: ssl.SSLContext | None = None) -> Iterator[str]:
+    """An address where a client gets these bytes; with `context` over TLS."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             connection, _ = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
+            with contextlib.suppress(ssl.SSLError), connection:
+                if context is not None:
+                    connection = context.wrap_socket(connection, server_side=True)
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -101,6 +109,17 @@ def test_probe_of_nobody() -> None:
         code, shown = probe(f"127.0.0.1:{bound.getsockname()[1]}")
     assert code == exit_codes.NEGATIVE
     assert "no answer" in shown
+
+
+def test_probe_of_a_port_that_speaks_tls(tmp_path: Path) -> None:
+    """The certificate is not looked at; without `--tls` there is no answer."""
+    CLIENTS.issue(uri("store", "s1"), hosts=("elsewhere",)).write(tmp_path / "port")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "port.pem", tmp_path / "port.key")
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"
+    for options, code in ((["--tls"], exit_codes.OK), ([], exit_codes.NEGATIVE)):
+        with answering(answer, context) as address:
+            assert probe(address, *options)[0] == code
 
 
 WRONG = """
@@ -174,3 +193,18 @@ def test_certificates_are_looked_at_too(tmp_path: Path) -> None:
     old = run(logservice, ["store", "check-config", "-c", config])
     assert (old.exit_code, "expires at" in old.output) == (0, True)
     assert not (tmp_path / "data").exists()
+
+
+def test_the_keys_of_tokens_are_looked_at_too(tmp_path: Path) -> None:
+    """As far as they are in a file: a store would not start with a wrong one either."""
+    lay_out(tmp_path)
+    configured(tmp_path, '[tokens]\nissuer = "i"\naudience = "a"\njwks = "keys.json"\n')
+    config = str(tmp_path / "store.toml")
+    publish(tmp_path / "keys.json", jwk(key("ES256"), "k1"))
+    good = CliRunner().invoke(logservice, ["store", "check-config", "-c", config])
+    assert (good.exit_code, good.output) == (0, "")
+    publish(tmp_path / "keys.json", {"kty": "oct", "k": "AAAA", "kid": "k1"})
+    bad = CliRunner().invoke(logservice, ["store", "check-config", "-c", config])
+    assert isinstance(bad.exception, ConfigError)
+    assert "a secret is out" in str(bad.exception)
+    assert bad.exception.metadata["field"] == "tokens.jwks"

@@ -61,6 +61,7 @@ from logservice.server.monitor.own.event_ring import EventRing
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.status import EventLine, Reason, StoreStatus
+from logservice.server.reload.reloads import InEffect
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.hakeeper_service import HAKeeperService
 from tests.server.monitor.samples import directory
@@ -373,6 +374,9 @@ def store_status(place: int, turned_away: str = "") -> StoreStatus:
     reporter.client_address = f"{name}.client:2"
     reporter.peer_address = f"{name}.peer:1"
     reporter.admin_address = f"{name}.admin:3"
+    reporter.in_effect = lambda: InEffect(
+        "5f1c9b2e7a604d83", 1_764_000_000_000_000, ("raft.tick_ms",)
+    )
     reporter.set_phase("serving")
     parts = _Parts(place)
     parts.heartbeats.turned_away = turned_away
@@ -438,7 +442,7 @@ def _service() -> HAKeeperService:
     hearing = cast(Any, _Hearing())
     nothing = Directory((), ManualClock())
     lookups = Lookups(hearing, nothing, lambda _: "", lambda _: NO_REPLICA)
-    return HAKeeperService(hearing, lookups, LimitsSection(), cast(Any, None), str)
+    return HAKeeperService(hearing, lookups, LimitsSection, cast(Any, None), str)
 
 
 def cluster_state() -> hakeeper_pb2.ClusterState:

@@ -217,7 +217,24 @@ ANSWERS: dict[str, Callable[[], Message]] = {
             hakeeper_pb2.StoreAccess(store_id="s1", version=6),
             hakeeper_pb2.StoreAccess(store_id="s2", version=5),
         ],
+        denials=[hakeeper_pb2.AccessGrant(identity="etl-*", scope="*", roles=["all"])],
+        admins=["admin"],
+        quotas=[
+            hakeeper_pb2.IdentityQuota(requests_per_s=500, address_connections_max=64),
+            hakeeper_pb2.IdentityQuota(identity="i", bytes_per_s=1 << 20, streams_max=4),
+        ],
+        quotas_version=3,
+        quotas_version_here=3,
+        quotas_configured=hakeeper_pb2.IdentityQuota(
+            requests_per_s=0,
+            bytes_per_s=0,
+            rpcs_max=8192,
+            streams_max=4096,
+            connections_max=1024,
+            address_connections_max=2048,
+        ),
     ),
+    "SetQuota": lambda: hakeeper_pb2.SetQuotaResponse(version=4),
     "ChangeAccess": lambda: hakeeper_pb2.ChangeAccessResponse(version=7),
     "AdmitStore": hakeeper_pb2.AdmitStoreResponse,
     "SetJoining": hakeeper_pb2.SetJoiningResponse,
@@ -253,9 +270,18 @@ ANSWERS: dict[str, Callable[[], Message]] = {
     "RaiseClusterVersion": lambda: hakeeper_pb2.RaiseClusterVersionResponse(cluster_version=2),
     "GetStoreStatus": lambda: picture.store_answer(2),
     "GetClusterReport": lambda: admin_pb2.ClusterReport(json=to_json(picture.report())),
+    "ReloadConfig": lambda: admin_pb2.ReloadConfigResponse(
+        taken_up=["logging.level", "limits.read_bytes_max"],
+        needs_restart=["raft.tick_ms"],
+        first_start=["bootstrap.replicas"],
+        config=admin_pb2.ConfigInEffect(
+            digest="5f1c9b2e7a604d83", since_us=1_764_000_000_000_000, waiting=["raft.tick_ms"]
+        ),
+    ),
     "SetLogLevel": lambda: admin_pb2.SetLogLevelResponse(
         log_level=admin_pb2.LogLevel(level="debug", configured="info", ends_in_ms=599_999)
     ),
+    "DrainDirectory": hakeeper_pb2.DrainDirectoryResponse,
     "TransferLeader": lambda: admin_pb2.TransferLeaderResponse(leader_store="s2"),
 }
 
@@ -360,7 +386,10 @@ COMMANDS = {
     "stores": ("stores",),
     "store": ("store", "ADDRESS"),
     "store-log-level": ("store", "ADDRESS", "log-level"),
+    "store-directory-drain": ("store", "s2", "directory", "drain", "/s2/a"),
     "store-log-level-set": ("store", "ADDRESS", "log-level", "debug", "--for", "10m"),
+    "store-reload": ("store", "ADDRESS", "reload"),
+    "store-reload-dry-run": ("store", "ADDRESS", "reload", "--dry-run"),
     "admit": ("admit", "s4", "--hakeeper"),
     "joining": ("joining", "by-verb"),
     "stores-drain": ("stores", "drain", "s2"),
@@ -390,6 +419,12 @@ COMMANDS = {
     "acl-grant": ("acl", "grant", "i", "shard/1", "append"),
     "acl-revoke": ("acl", "revoke", "i", "shard/1", "append"),
     "acl-list": ("acl", "list"),
+    "acl-deny": ("acl", "deny", "etl-*", "*", "all"),
+    "acl-undeny": ("acl", "undeny", "etl-*", "*", "all"),
+    "acl-check": ("acl", "check", "i", 1, "truncate"),
+    "quota-show": ("quota", "show", "i"),
+    "quota-set": ("quota", "set", "i", "--streams", 4),
+    "quota-clear": ("quota", "clear", "i"),
     "top": ("top",),
     "ids": ("ids", 3),
     "events": ("events",),
@@ -500,8 +535,13 @@ def test_every_command_of_logctl_is_here() -> None:
     lines = [" ".join(map(str, ("logctl", *words, ""))) for words in COMMANDS.values()]
     others = {path for path in LEAVES if not any(line.startswith(f"{path} ") for line in lines)}
     assert others == {
-        "logctl repairs",
+        "logctl apply",
+        "logctl diff",
         "logctl doctor",
+        "logctl export",
+        "logctl identities",
+        "logctl repairs",
+        "logctl self-test",
         "logctl shard adopt",
         "logctl shard branch",
         "logctl stores impact",

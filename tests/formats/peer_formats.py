@@ -90,6 +90,7 @@ THERE = ReplicaId(9)
 
 _ROW = DirectoryRow(SHARD, 66, "wal", "open", 3, b"membership")
 _GRANT = AccessGrant("spiffe://c1/client/db", "shard:3", ("APPEND", "READ"))
+_DENIAL = AccessGrant("spiffe://c1/client/*", "*", ("all",))
 _DIRECTORY = DirectoryReport(Incarnation(11), 5, 6, "EIO", "/var/lib/logservice", True)
 _REPLICA = ReplicaReport(
     shard=SHARD,
@@ -641,6 +642,13 @@ FORMATS = (
                 value=access_book._Page(3, (_GRANT,)),
                 encode=access_book._FORM.encode,
                 decode=access_book._FORM.decode,
+            ),
+            Sample(
+                name="one grant, one denial",
+                value=access_book._Page(3, (_GRANT,), (_DENIAL,)),
+                encode=access_book._FORM.encode,
+                decode=access_book._FORM.decode,
+                since=2,
             ),
         ),
     ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from logservice_wire.errors import Reason
+from logservice_wire.errors import NotReady, Reason
+from logservice_wire.roles import Role
 
 from logservice import bounds
 from logservice.hakeeper import state
@@ -113,6 +114,7 @@ def beaten(held: state.State, sequence: int, version: int) -> replies.HeartbeatR
         (proposals.DirectoryReport(Incarnation(7)),),
         9,
         sequence,
+        labels=KNOWN.labels(),
         access_version=version,
     )
     outcome = heartbeats.apply_store(held, beat)
@@ -200,3 +202,126 @@ def test_the_role_of_readers_holds_needs_cluster_version_2() -> None:
     held.cluster_version = 2
     assert changed(held, ChangeAccess(ME, "*", ("hold", "read"))) == 1
     assert table(held) == [(ME, "*", ("hold", "read"))]
+
+
+def denied_table(held: state.State) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(one.identity, one.scope, one.roles) for one in access.denials(held)]
+
+
+def at_version_2() -> state.State:
+    return state.State(cluster_version=2)
+
+
+def proposed(held: state.State, change: ChangeAccess) -> Applied | Rejected:
+    found = proposals.decode(proposals.encode(change, 2))
+    outcome = access.apply_change(held, found)  # type: ignore[arg-type]
+    assert isinstance(outcome, Applied | Rejected)
+    return outcome
+
+
+EVERYBODY = uri("client", "x").removesuffix("x") + "*"
+
+
+def test_denials_are_a_table_of_their_own() -> None:
+    held = at_version_2()
+    versions = [
+        proposed(held, change)
+        for change in (
+            ChangeAccess(ME, "*", ("read",)),
+            ChangeAccess(ME, "*", deny=("read",)),
+            ChangeAccess(ME, "*", deny=("read",)),
+            ChangeAccess(ME, "*", deny=("append",)),
+            ChangeAccess(EVERYBODY, "cluster", deny=("all", "read")),
+        )
+    ]
+    assert [one.value for one in versions if isinstance(one, Applied)] == [1, 2, 2, 3, 4]
+    assert table(held) == [(ME, "*", ("read",))]
+    assert denied_table(held) == [
+        (EVERYBODY, "cluster", ("all",)),
+        (ME, "*", ("append", "read")),
+    ]
+    loaded = state.load(state.save(held))
+    assert (loaded.denied, loaded.access_version) == (held.denied, 4)
+    proposed(held, ChangeAccess(ME, "*", undeny=("read",)))
+    proposed(held, ChangeAccess(ME, "*", deny=("all",)))
+    assert denied_table(held)[1:] == [(ME, "*", ("all",))]
+    part = proposed(held, ChangeAccess(ME, "*", undeny=("read",)))
+    assert isinstance(part, Rejected)
+    assert "undeny all" in part.metadata["why"]
+    proposed(held, ChangeAccess(ME, "*", undeny=("all",)))
+    proposed(held, ChangeAccess(EVERYBODY, "cluster", undeny=("all",)))
+    assert denied_table(held) == []
+    assert held.denied == {}
+    assert table(held) == [(ME, "*", ("read",))]
+
+
+def test_refused_denials_change_nothing() -> None:
+    held = at_version_2()
+    proposed(held, ChangeAccess(ME, "*", deny=("read",)))
+    before = state.save(held)
+    for wrong, words in (
+        (ChangeAccess("me", "*", deny=("read",)), "client/<prefix>*"),
+        (ChangeAccess(uri("store", "s1"), "*", deny=("all",)), "expected spiffe://"),
+        (ChangeAccess(ME, "everything", deny=("read",)), "expected *, cluster"),
+        (ChangeAccess(ME, "*", deny=("write",)), "roles are: "),
+        (ChangeAccess(ME, "*", undeny=("write",)), "roles are: "),
+        (ChangeAccess(ME, "*", ("read",), deny=("read",)), "of grants or of denials"),
+        (ChangeAccess(EVERYBODY, "*", ("read",)), "expected spiffe://"),
+        (ChangeAccess(ME, "*", ("all",)), "roles are: "),
+    ):
+        outcome = proposed(held, wrong)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason is Reason.INVALID_ARGUMENT
+        assert words in outcome.metadata["why"]
+        assert state.save(held) == before
+
+
+def test_the_table_of_denials_is_bounded() -> None:
+    """ACCESS_DENIALS_MAX, at its edge; grants are counted apart."""
+    held = at_version_2()
+    for number in range(1, bounds.ACCESS_DENIALS_MAX):
+        held.denied[uri("client", str(number))] = {"*": ("read",)}
+    assert isinstance(proposed(held, ChangeAccess(ME, "*", deny=("read",))), Applied)
+    full = proposed(held, ChangeAccess(YOU, "*", deny=("read",)))
+    assert isinstance(full, Rejected)
+    assert full.reason is Reason.BUSY
+    assert isinstance(proposed(held, ChangeAccess(YOU, "*", ("read",))), Applied)
+    assert isinstance(proposed(held, ChangeAccess(ME, "*", deny=("all",))), Applied)
+    assert isinstance(proposed(held, ChangeAccess(ME, "*", undeny=("all",))), Applied)
+    assert isinstance(proposed(held, ChangeAccess(YOU, "*", deny=("read",))), Applied)
+
+
+def test_heartbeats_bring_denials_with_the_grants() -> None:
+    held = at_version_2()
+    proposed(held, ChangeAccess(ME, "*", ("read",)))
+    proposed(held, ChangeAccess(ME, "shard/1", deny=("all",)))
+    reply = beaten(held, 1, 1)
+    assert reply.access is not None
+    assert [one.scope for one in reply.denials] == ["shard/1"]
+    reply = beaten(held, 2, 2)
+    assert (reply.access, reply.denials) == (None, ())
+
+
+def test_the_largest_list_with_denials_fits_an_answer_between_stores() -> None:
+    """Every text of the largest size, in characters of four bytes where a scope may have them."""
+    held = at_version_2()
+    name, wide = "n" * 128, "\U00010348" * 120
+    one = uri("client", name, cluster=name)
+    roles = tuple(sorted(Role))
+    held.access[one] = {f"name/{wide}{n:04}": roles for n in range(bounds.ACCESS_GRANTS_MAX)}
+    held.denied[one] = {f"name/{wide}{n:04}": roles for n in range(bounds.ACCESS_DENIALS_MAX)}
+    held.access_version = 1
+    assert len(replies.encode(beaten(held, 1, 0))) < bounds.PEER_FRAME_BYTES_MAX // 8
+
+
+def test_denials_need_cluster_version_2() -> None:
+    """A store does not propose one before, and no replica applies one."""
+    change = ChangeAccess(ME, "*", deny=("all",))
+    with pytest.raises(NotReady) as caught:
+        proposals.encode(change, 1)
+    assert caught.value.metadata["needed"] == "2"
+    model = Model(3)
+    model.start()
+    outcome = model.propose_bytes(proposals.encode(change, 2))
+    assert isinstance(outcome, Rejected)
+    assert model.state.denied == {}

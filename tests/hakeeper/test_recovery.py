@@ -99,6 +99,7 @@ def test_every_number_goes_on_above_what_was_given_out(model: Model) -> None:
         "next_tn_shard",
         "access_version",
         "limits_version",
+        "quotas_version",
     ):
         moved = getattr(state, name) - getattr(old.state, name)
         assert moved == bounds.RECOVERED_NUMBER_STEP, name

@@ -42,6 +42,7 @@ from logservice.membership import Membership
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.peers.question import Question
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.quota_table import QuotaTable
 from logservice.nodehost.replica.catch_up import CatchUpBudget
 from logservice.nodehost.replica.pace import LimitTable
 from logservice.nodehost.replica.read_limits import ReadLimits
@@ -157,6 +158,7 @@ class FakeHost:
         self.cluster_version = KnownVersion()
         self.clocks = SimpleNamespace(far=False)
         self.limits = LimitTable()
+        self.quotas = QuotaTable()
         self.limit = self.limits.update
         self.catch_up = CatchUpBudget(self.clock)
         self.reads = ReadLimits(self.clock, 7_000_000, 6_000_000)

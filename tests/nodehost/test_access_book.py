@@ -43,6 +43,22 @@ def test_the_newest_of_several_directories_counts() -> None:
     assert not granted(AccessBook([Copy(new, "/access"), Copy(old, "/access")], CLOCK))
 
 
+def test_denials_survive_a_restart_and_only_then_another_form_is_written() -> None:
+    """At cluster version 1 there are none, and an older program reads what is written."""
+    vfs = MemoryVfs()
+    book = AccessBook([Copy(vfs, "/access")], CLOCK)
+    book.update(5, GRANTS)
+    assert read_file(vfs, "/access")[4:5] == b"\x01"
+    book.update(6, GRANTS, (AccessGrant(ME, "*", ("all",)),))
+    assert read_file(vfs, "/access")[4:5] == b"\x02"
+    assert not granted(book)
+    again = AccessBook([Copy(vfs, "/access")], CLOCK)
+    assert again.list.version == 6
+    assert not granted(again)
+    again.update(7, GRANTS)
+    assert granted(AccessBook([Copy(vfs, "/access")], CLOCK))
+
+
 @pytest.mark.parametrize("position", [0, 4, 5, -1])
 def test_a_damaged_file_grants_nothing(position: int) -> None:
     """INV-ACCESS-1."""

@@ -14,6 +14,7 @@ from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, St
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Member
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration, HAKeeperTicks
+from logservice.versions import NEWEST
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
 from tests.waiting import eventually
 
@@ -47,6 +48,47 @@ async def test_the_leader_configures_once_and_then_ticks() -> None:
     assert [shard.name for shard in state.sorted_shards()] == ["hakeeper", "log-1", "log-2"]
     assert state.shards[HAKEEPER_SHARD].membership == MEMBERSHIP.encode()
     assert state.tick == 3
+
+
+async def test_ticks_are_saved_up_while_nothing_waits_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host, shell = rig()
+    assert host.local is not None
+    await shell.tick_once()
+    quiet = True
+    monkeypatch.setattr("logservice.hakeeper.repair.check.quiet", lambda _: quiet)
+    host.cluster_version.learn(NEWEST)
+    host.local.rsm.state.cluster_version = NEWEST
+
+    async def proposed(ticks: int) -> list[int]:
+        assert host.local is not None
+        host.local.applied.clear()
+        for _ in range(ticks):
+            assert await shell.tick_once()
+        return [one.count for one in host.local.applied if isinstance(one, proposals.Tick)]
+
+    assert await proposed(25) == [10, 10], "an entry each second"
+    quiet = False
+    assert await proposed(3) == [6, 1, 1], "what was saved up goes with the next one"
+    quiet = True
+    assert await proposed(4) == []
+    host.leads = False
+    assert not await shell.tick_once()
+    host.leads = True
+    quiet = False
+    assert await proposed(1) == [1], "time that passed under another leader is that leader's"
+
+
+async def test_ticks_are_not_saved_up_at_the_first_cluster_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host, shell = rig()
+    assert host.local is not None
+    monkeypatch.setattr("logservice.hakeeper.repair.check.quiet", lambda _: True)
+    for _ in range(5):
+        await shell.tick_once()
+    assert host.local.rsm.state.tick == 5
 
 
 async def test_followers_and_strangers_do_nothing() -> None:

@@ -23,6 +23,7 @@ from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import Policy
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
     ChangeMembership,
@@ -664,6 +665,25 @@ async def test_the_limits_of_reads_arrive_and_leave() -> None:
     rig.state.tail_read_bytes_per_s = 0
     await rig.sender.beat_once()
     assert (tail.bytes_per_s, behind.bytes_per_s) == (configured[0], 4_000_000)
+
+
+async def test_quotas_of_identities_arrive_once_and_again_when_they_change() -> None:
+    rig = Rig()
+    heard: list[int] = []
+    rig.host.quotas.listeners.append(lambda: heard.append(rig.host.quotas.version))
+    await rig.sender.beat_once()
+    at_version_2(rig)
+    assert (await rig.sender.beat_once()).quotas is None
+    rig.state.quotas[""] = IdentityQuota(rpcs_max=5)
+    rig.state.quotas_version = 3
+    await rig.sender.beat_once()
+    assert rig.host.quotas.value("rpcs_max", "me") == 5
+    assert (await rig.sender.beat_once()).quotas is None
+    assert rig.beats()[-1].quotas_version == 3
+    rig.state.quotas, rig.state.quotas_version = {}, 4
+    await rig.sender.beat_once()
+    assert rig.host.quotas.value("rpcs_max", "me") is None
+    assert heard == [3, 4]
 
 
 async def test_limits_of_logs_arrive_once_and_again_when_they_change() -> None:

@@ -6,6 +6,7 @@ A subclass provides the `world` fixture, which makes transports that can reach e
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -410,6 +411,31 @@ class TransportConformance:
         assert await a.request(B, "x", b"", 30.0) == b"x:"
         commits = [m.commit for _, m in on_again.messages if isinstance(m, Heartbeat)]
         assert commits == sorted(commits)
+
+    async def test_another_identity_of_the_same_process(self, world: World) -> None:
+        """What is sent after `restate` states it, and so do requests, also those to itself."""
+        a, on_a, b, on_b = await pair(world)
+        before = identity(A)
+        after = dataclasses.replace(before, incarnations=(*before.incarnations, Incarnation(99)))
+
+        async def heard_as(wanted: PeerIdentity) -> None:
+            # What is sent while the connection is made anew may be lost.
+            while not on_b.batches or on_b.batches[-1][0] != wanted:
+                a.send(B, ShardId(1), heartbeat(1))
+                a.flush()
+                await asyncio.sleep(0.01)
+
+        await heard_as(before)
+        a.restate(after)
+        await heard_as(after)
+        b.send(A, ShardId(1), heartbeat(3))
+        b.flush()
+        await on_a.until(lambda: bool(on_a.messages))
+        await a.request(B, "echo", b"", 60.0)
+        await a.request(A, "echo", b"", 60.0)
+        assert on_b.requests[-1][0] == on_a.requests[-1][0] == after
+        a.restate(before)
+        await heard_as(before)
 
     async def test_a_store_that_moves_is_followed(self, world: World) -> None:
         a, _, b, on_b = await pair(world)

@@ -21,12 +21,14 @@ from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2
 
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
+from logservice.server.audit.trail import Trail
 from logservice.server.edge import gate
 from logservice.server.edge.guard import SERVED
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
-from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
+from tests.server.secured import ADMIN, CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.served import block, typed
+from tests.server.test_audit import told
 from tests.tidy.test_rpcs import rpcs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -49,7 +51,10 @@ def client_of(store: Store, papers: Papers) -> LogClient:
 async def change(store: Store, identity: str, scope: str, **roles: list[str]) -> None:
     """Change the access list and wait until it is in force."""
     async with client_of(store, OWNER) as client:
-        version = await client.hakeeper.change_access(identity, scope, **roles)
+        denies = "deny" in roles or "undeny" in roles
+        keeper = client.hakeeper
+        changed = keeper.change_denial if denies else keeper.change_access
+        version = await changed(identity, scope, **roles)
     async with asyncio.timeout(60):
         assert store.gate is not None
         while store.gate.access.list.version < version:  # noqa: ASYNC110 - no event for it
@@ -104,6 +109,24 @@ async def test_every_rpc_by_every_role(
         outcome = await attempt(channel, path)
     assert (outcome is not Reason.PERMISSION_DENIED) is allowed, outcome
     assert outcome is not Reason.UNAUTHENTICATED
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shut_out(store: Store) -> Papers:
+    """A client that was granted everything, and is denied everything."""
+    await change(store, uri("client", "shut-out"), "*", grant=[str(role) for role in Role])
+    await change(store, uri("client", "shut-o*"), "*", deny=["all"])
+    return papers_of("shut-out")
+
+
+@pytest.mark.parametrize("path", sorted(SERVED))
+async def test_no_rpc_for_who_is_denied_everything(
+    store: Store, shut_out: Papers, path: str
+) -> None:
+    """But for health, which an identity is enough for."""
+    async with channel_of(store, shut_out) as channel:
+        outcome = await attempt(channel, path)
+    assert (outcome is Reason.PERMISSION_DENIED) is bool(SERVED[path].roles), outcome
 
 
 @pytest.mark.parametrize("path", sorted(SERVED))
@@ -193,8 +216,8 @@ async def test_a_change_is_in_force_within_two_heartbeats(
         begun += 1
         return await beat(self)
 
-    def noted(self: AccessBook, version: int, grants: Any) -> None:
-        update(self, version, grants)
+    def noted(self: AccessBook, version: int, grants: Any, denials: Any) -> None:
+        update(self, version, grants, denials)
         updates[version] = begun
 
     monkeypatch.setattr(HeartbeatSender, "beat_once", counted)
@@ -256,6 +279,106 @@ async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
             while True:
                 await follow.read()
         assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+
+
+async def test_a_denial_wins_over_every_grant(store: Store) -> None:
+    """Over a grant of everything, over roles of which any would do, over the cluster's role, and
+    over grants that are made after it (INV-ACCESS-3); and everybody else goes on.
+    """
+    identity, request = uri("client", "shut-1"), log_pb2.ReadRequest(shard_id=1, lsn=1)
+    status = log_pb2.GetShardStatusRequest(shard_id=1)
+    await change(store, identity, "*", grant=[str(role) for role in Role])
+    async with channel_of(store, papers_of("shut-1")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        keeper: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+
+        async def refused(call: Any) -> bool:
+            try:
+                await call
+            except grpc.aio.AioRpcError as error:
+                found = typed(error)
+            else:
+                return False
+            assert (found.reason, found.metadata["by"]) == (Reason.PERMISSION_DENIED, "rule")
+            return True
+
+        async def state() -> tuple[bool, bool, bool, bool]:
+            resolve = hakeeper_pb2.ResolveShardRequest(name="log-1")
+            return (
+                await refused(log.Read(request)),
+                await refused(log.GetShardStatus(status)),
+                await refused(keeper.ResolveShard(resolve)),
+                await refused(keeper.GetClusterState(hakeeper_pb2.GetClusterStateRequest())),
+            )
+
+        assert await state() == (False, False, False, False)
+        await change(store, identity, "shard/1", deny=["read"])
+        assert await state() == (True, False, False, False)
+        # Of a role over the cluster, too, which would do for the status.
+        await change(store, identity, "shard/1", deny=["all"])
+        assert await state() == (True, True, False, False)
+        await change(store, identity, "shard/1", undeny=["all"])
+        await change(store, uri("client", "shut-*"), "name/log-*", deny=["all"])
+        assert await state() == (True, True, True, False)
+        await change(store, identity, "name/log-1", grant=["read"])
+        assert await state() == (True, True, True, False)
+        await change(store, uri("client", "shut-*"), "*", deny=["all"])
+        assert await state() == (True, True, True, True)
+        async with channel_of(store, papers_of("has-read")) as others:
+            await change(store, uri("client", "has-read"), "*", grant=["read"])
+            stub: Any = log_pb2_grpc.LogStub(others)
+            await stub.Read(request)
+        await change(store, uri("client", "shut-*"), "*", undeny=["all"])
+        await change(store, uri("client", "shut-*"), "name/log-*", undeny=["all"])
+        assert await state() == (False, False, False, False)
+
+
+async def test_a_denial_ends_streams_under_way(store: Store) -> None:
+    """As a revoked grant does: the next message on the stream ends it."""
+    identity = uri("client", "denied-streamer")
+    await change(store, identity, "*", grant=["append", "read"])
+    async with channel_of(store, papers_of("denied-streamer")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        stream = log.AppendStream()
+        opened = log_pb2.AppendStreamRequest.Open(
+            shard_id=1, session_id=session.session_id, session_nonce=session.nonce
+        )
+        blocks = [
+            log_pb2.AppendStreamRequest.Block(sequence=number, block=block(b"x"))
+            for number in (1, 2)
+        ]
+        await stream.write(log_pb2.AppendStreamRequest(open=opened, blocks=blocks[:1]))
+        assert (await stream.read()).acks[0].sequence == 1
+        follow = log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
+        await follow.read()
+        await change(store, uri("client", "denied-*"), "*", deny=["all"])
+        await stream.write(log_pb2.AppendStreamRequest(blocks=blocks[1:]))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert typed(caught.value).metadata["by"] == "rule"
+        async with client_of(store, OWNER) as owner:
+            await owner.shard(1).append(b"for the follower")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while True:
+                await follow.read()
+        assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+        await change(store, uri("client", "denied-*"), "*", undeny=["all"])
+
+
+async def test_the_configured_admins_cannot_be_locked_out(store: Store) -> None:
+    """Neither by their name nor by a rule about everybody; and they can take it back."""
+    everybody = ADMIN.removesuffix("admin") + "*"
+    for who in (ADMIN, everybody):
+        await change(store, who, "*", deny=["all"])
+    async with client_of(store, OWNER) as client:
+        await client.shard(1).append(b"still here")
+        found = await client.hakeeper.access_list()
+        assert {one.identity for one in found.denials} >= {ADMIN, everybody}
+        assert list(found.admins) == [ADMIN]
+    # The stores' own calls are on another plane: the log is served, the list is followed.
+    for who in (ADMIN, everybody):
+        await change(store, who, "*", undeny=["all"])
 
 
 def hold_requests(name: str) -> list[tuple[str, Any]]:
@@ -346,6 +469,16 @@ async def test_a_certificate_that_expires_ends_its_connection(
         hakeeper_pb2.ChangeAccessRequest(
             identity=uri("client", "a"), scope="name/" + "x" * 5000, grant=["read"]
         ),
+        hakeeper_pb2.ChangeAccessRequest(identity="x*", scope="*", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity="*", scope="*", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("store", "s1"), scope="*", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="*", deny=["x"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="x", deny=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="*", grant=["all"]),
+        hakeeper_pb2.ChangeAccessRequest(
+            identity=uri("client", "a"), scope="*", grant=["read"], deny=["read"]
+        ),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a*"), scope="*", grant=["read"]),
     ],
 )
 async def test_bad_changes(store: Store, request_: hakeeper_pb2.ChangeAccessRequest) -> None:
@@ -366,3 +499,30 @@ async def test_the_list_survives_a_restart(tmp_path: Path) -> None:
     restarted = secured(tmp_path)
     async with restarted as store, client_of(store, papers_of("reader")) as client:
         await client.shard(1).read(1)
+
+
+async def test_each_change_and_each_denial_leaves_a_line(tmp_path: Path) -> None:
+    """Of denials it says whether a rule did it; of a change, all of it."""
+    lay_out(tmp_path)
+    identity = uri("client", "noted")
+    async with secured(tmp_path) as store:
+        await change(store, identity, "*", grant=["read"])
+        await change(store, identity, "shard/1", deny=["all"])
+        async with client_of(store, OWNER) as client:
+            await client.hakeeper.set_quota(identity, rpcs_max=7)
+        async with channel_of(store, papers_of("noted")) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await log_pb2_grpc.LogStub(channel).Read(  # type: ignore[attr-defined]
+                    log_pb2.ReadRequest(shard_id=1, lsn=1)
+                )
+    audit = tmp_path / "data" / "audit"
+    [line] = [one for one in told(audit) if one["who"] == identity]
+    assert (line["what"], line["decision"], line["by"]) == ("Read", "denied", "rule")
+    admitted = {
+        str(one["request"]): one["what"]
+        for one in told(audit, Trail.ADMINISTRATION)
+        if "request" in one
+    }
+    assert f'identity: "{identity}" scope: "shard/1" deny: "all"' in admitted
+    [quota] = [text for text, what in admitted.items() if what == "SetQuota"]
+    assert "rpcs_max: 7" in quota

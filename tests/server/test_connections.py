@@ -132,6 +132,49 @@ def test_an_identity_over_its_bound_is_told_and_cut() -> None:
         wait_until(takes, 30.0)
 
 
+def test_lower_bounds_cut_nothing_that_is_there() -> None:
+    """Of an identity and of an address; what comes is refused until there are fewer."""
+    with port(ConnectionLimits(address=4, identity=4)) as (watched, connect, accepted):
+        made = [connect("127.0.0.2") for _ in range(3)]
+        for one in made:
+            watched.heard(name_of(one), "me")
+        looks = watched._looks
+        wait_until(lambda: watched._looks > looks + 1, 30.0)
+        watched.limit(lambda identity: 1 if identity == "me" else 9, 2)
+        newer = connect("127.0.0.2")
+        wait_until(lambda: ended(newer), 30.0)
+        elsewhere = connect("127.0.0.3")
+        with pytest.raises(Busy, match="more than 1 connections"):
+            watched.heard(name_of(elsewhere), "me")
+        wait_until(lambda: ended(elsewhere), 30.0)
+        assert not any(map(ended, made))
+        for one in made:
+            watched.heard(name_of(one), "me")
+        another = connect("127.0.0.3")
+        watched.heard(name_of(another), "you")
+        # When enough of them are gone, the address has room again.
+        for one in made[:2]:
+            watched.cut(name_of(one), "test")
+            wait_until(lambda one=one: ended(one), 30.0)
+        for one in accepted[:2]:
+            one.close()
+
+        def comes() -> bool:
+            one = connect_again()
+            looks = watched._looks
+            wait_until(lambda: watched._looks > looks + 1, 30.0)
+            return not ended(one)
+
+        def connect_again() -> socket.socket:
+            one = socket.create_connection(accepted[-1].getsockname(), 10, ("127.0.0.2", 0))
+            made.append(one)
+            return one
+
+        wait_until(comes, 30.0)
+        for one in made[3:]:
+            one.close()
+
+
 def test_a_number_that_belongs_to_another_socket_by_now_is_left_alone() -> None:
     """INV-CONN-1."""
     with port(ConnectionLimits()) as (watched, connect, _):

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 from logservice_wire.errors import NotReady, PermissionDenied
-from logservice_wire.rpcs import GET_SHARD_INFO, READ, TRUNCATE
+from logservice_wire.rpcs import (
+    GET_CLUSTER_STATE,
+    GET_SHARD_INFO,
+    MOVE_REPLICA,
+    READ,
+    RESOLVE_SHARD,
+    TRUNCATE,
+)
 
 from logservice import bounds
 from logservice.access import AccessList, Grant
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.server.edge.gate import DIRECTORY, Gate, Identities
+from logservice.server.edge.quota import QuotaLimits
 
 FOREVER = float("inf")
 
@@ -94,6 +102,62 @@ async def test_what_cannot_be_told_is_neither_let_in_nor_denied() -> None:
     assert gate.denied == 2
 
 
+async def test_a_denial_by_name_lets_nobody_in_before_the_name_is_known() -> None:
+    """INV-ACCESS-3, INV-GATE-1: the grant is by id and known; the rule speaks of names."""
+    names: dict[int, str | None] = {1: "wal-1", 2: "other"}
+    silent = True
+
+    async def name_of(shard: ShardId) -> str | None:
+        if silent:
+            raise NotReady("no HAKeeper")
+        return names.get(shard)
+
+    access: Any = _Lists()
+    access.list = AccessList(
+        1,
+        [Grant("me", "*", ("admin", "read")), Grant("you", "*", ("read",))],
+        [Grant("me", "name/wal-*", ("all",))],
+    )
+    gate = Gate(access, Identities("d", "c", ["boss"]), name_of)
+    me, you = gate._known(b"me", "me", FOREVER), gate._known(b"you", "you", FOREVER)
+    for shard in (1, 2):
+        with pytest.raises(NotReady) as caught:
+            await gate.admit(me, READ, ShardId(shard))
+        assert caught.value.metadata[DIRECTORY] == "name"
+    await gate.admit(you, READ, ShardId(1))
+    # The cluster has no name.
+    await gate.admit(me, GET_CLUSTER_STATE, HAKEEPER_SHARD)
+    silent = False
+    await gate.admit(me, READ, ShardId(2))
+    for rpc in (READ, GET_SHARD_INFO, MOVE_REPLICA):
+        with pytest.raises(PermissionDenied) as refused:
+            await gate.admit(me, rpc, ShardId(1))
+        assert refused.value.metadata["by"] == "rule"
+        # There is no such log now. There may be one in a moment, and then it may have that name.
+        with pytest.raises(PermissionDenied) as refused:
+            await gate.admit(me, rpc, ShardId(3))
+        assert "by" not in refused.value.metadata
+    names[3] = "made since"
+    await gate.admit(me, READ, ShardId(3))
+    await gate.admit(me, RESOLVE_SHARD, HAKEEPER_SHARD, "other")
+    with pytest.raises(PermissionDenied) as refused:
+        await gate.admit(me, RESOLVE_SHARD, HAKEEPER_SHARD, "wal-9")
+    assert refused.value.metadata["by"] == "rule"
+    # An older list denies nothing for good: the rule may be gone.
+    access.current = False
+    with pytest.raises(NotReady) as caught:
+        await gate.admit(me, READ, ShardId(1))
+    assert caught.value.metadata == {DIRECTORY: "grants"}
+
+
+async def test_a_configured_admin_is_denied_nothing() -> None:
+    access: Any = _Lists()
+    access.list = AccessList(1, (), [Grant("boss", "*", ("all",)), Grant("*", "*", ("all",))])
+    gate = Gate(access, Identities("d", "c", ["boss"]), gate_of()[0].name_of)
+    boss = gate._known(b"boss", "boss", FOREVER)
+    assert await gate.admit(boss, TRUNCATE, ShardId(1)) is None
+
+
 async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:
     """INV-GATE-2: a decision rests on the list and on the certificate."""
     gate, _ = gate_of()
@@ -131,6 +195,29 @@ def test_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(gate._callers) <= 3
         assert len(gate._quotas) <= 4
     assert gate._known(b"new", "c0", FOREVER).quota is busy
+
+
+def test_a_change_of_limits_reaches_everybody_who_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also after more identities came than the gate remembers: nobody goes on by an old quota, and
+    two certificates of one identity share theirs.
+    """
+    monkeypatch.setattr(bounds, "GATE_CALLERS_MAX", 3)
+    gate, _ = gate_of()
+    most = 9
+    gate.limits_of = lambda uri: QuotaLimits(rpcs_max=1 if uri == "few" else most)
+    busy = gate._known(b"busy", "busy", FOREVER).quota
+    busy.begin_stream()
+    for number in range(10):
+        gate._known(b"%d" % number, f"c{number}", FOREVER)
+        one = gate._known(b"few", "few", FOREVER).quota
+        assert gate._known(b"few-2", "few", FOREVER).quota is one
+        most = 20 + number
+        gate.take_limits()
+        assert all(caller.quota.limits.rpcs_max in (1, most) for caller in gate._callers.values())
+        assert gate._known(b"few", "few", FOREVER).quota.limits.rpcs_max == 1
+        assert busy.limits.rpcs_max == most
 
 
 async def test_so_many_decisions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from logservice_wire.v1 import (
 
 from logservice.ids import Incarnation, ShardId, StoreId
 from logservice.membership import Member, Membership
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.server.audit.log import AuditLog
@@ -42,6 +43,7 @@ from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
 from logservice.server.log_level import LogLevel
 from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.reload.reloads import InEffect, Reloaded, Reloads
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
@@ -94,7 +96,7 @@ class Broken:
         self.effects = 0
         self.address_of: Callable[[Any], str] = lambda _: ""
         self.limits = QuotaLimits(bytes_per_s=1e12)
-        self.gate = Gate(SimpleNamespace(list=None), None, None, self.limits)  # type: ignore[arg-type]
+        self.gate = Gate(SimpleNamespace(list=None), None, None, lambda _: self.limits)  # type: ignore[arg-type]
 
     def took_effect(self, shard: int) -> None:
         self.effects += 1
@@ -124,11 +126,19 @@ class Broken:
         context = StoreContext(host, LIMITS, lambda store: self.address_of(store), calling.get)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), self)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(FakeHAKeeper(self), None, LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
+            HAKeeperService(FakeHAKeeper(self), None, lambda: LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
             self,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, log_level=FakeLogLevel(self)), self
+            AdminService(
+                context,
+                StoreStatus,
+                no_report,
+                log_level=FakeLogLevel(self),
+                reloads=FakeReloads(self),
+                changes=FakeChanges(self),
+            ),
+            self,
         )
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -222,6 +232,33 @@ class FakeLogLevel(LogLevel):
         self._broken.took_effect(1)
 
 
+class FakeReloads(Reloads):
+    """It tells when the configuration was read, and takes up nothing."""
+
+    def __init__(self, broken: Broken) -> None:
+        self.in_effect = InEffect("", 0)
+        self._broken = broken
+
+    async def reload(self, *, dry_run: bool = False) -> Reloaded:
+        self._broken.took_effect(1)
+        return Reloaded((), (), ())
+
+
+class FakeChanges(DirectoryChanges):
+    """It tells when a data directory came or went, and changes nothing."""
+
+    def __init__(self, broken: Broken) -> None:
+        self._broken = broken
+
+    async def add(self, path: str) -> Incarnation:
+        self._broken.took_effect(1)
+        return Incarnation(1)
+
+    async def remove(self, path: str) -> Incarnation:
+        self._broken.took_effect(1)
+        return Incarnation(1)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
     async with Served(1) as running:
@@ -271,6 +308,7 @@ UNARY: dict[str, Any] = {
     "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
         identity="logservice://t/c/client/x", scope="*", grant=["read"]
     ),
+    "HAKeeper/SetQuota": hakeeper.SetQuotaRequest(quota=hakeeper.IdentityQuota(rpcs_max=9)),
     "HAKeeper/AdmitStore": hakeeper.AdmitStoreRequest(store_id="s9"),
     "HAKeeper/SendServiceCommand": hakeeper.SendServiceCommandRequest(
         service_id="s", kind="k", request_id="r"
@@ -285,6 +323,9 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetStoreMode": hakeeper.SetStoreModeRequest(
         store_id="s1", mode="draining", force=True
     ),
+    "HAKeeper/DrainDirectory": hakeeper.DrainDirectoryRequest(
+        store_id="s1", incarnation=1, force=True
+    ),
     "HAKeeper/SetRepair": hakeeper.SetRepairRequest(off_ms=1000),
     "HAKeeper/ForgetStore": hakeeper.ForgetStoreRequest(store_id="s9", force=True),
     "HAKeeper/AdoptShard": hakeeper.AdoptShardRequest(shard_id=1),
@@ -297,6 +338,9 @@ UNARY: dict[str, Any] = {
     "HAKeeper/SetPhase": hakeeper.SetPhaseRequest(phase="running"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
     "Admin/SetLogLevel": admin.SetLogLevelRequest(level="debug"),
+    "Admin/ReloadConfig": admin.ReloadConfigRequest(),
+    "Admin/AddDirectory": admin.AddDirectoryRequest(path="/data"),
+    "Admin/RemoveDirectory": admin.RemoveDirectoryRequest(path="/data"),
 }
 READING = {
     "ListSessions",
@@ -307,9 +351,10 @@ READING = {
     "GetShardStatus",
     "AppendStream",
 }
+READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
 READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
-READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation"}
+READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation", "Measure"}
 
 
 async def test_every_rpc_is_a_reading_one_or_tried_here() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from logservice_wire.errors import Busy
 
+from logservice import bounds
 from logservice.server.edge.quota import Quota, QuotaLimits
 
 
@@ -74,3 +75,50 @@ def test_no_limit_by_default() -> None:
     for _ in range(1000):
         quota.begin_rpc()
         assert quota.take_message(10**9) == 0
+
+
+def test_a_request_larger_than_the_bucket_passes_and_is_owed() -> None:
+    """However low the rate is; the least that a verb sets is QUOTA_BYTES_PER_S_MIN."""
+    clock = Clock()
+    quota = Quota(QuotaLimits(bytes_per_s=bounds.QUOTA_BYTES_PER_S_MIN), clock)
+    quota.begin_rpc()
+    quota.take_bytes(bounds.REQUEST_BYTES_MAX)
+    quota.end_rpc()
+    with pytest.raises(Busy) as caught:
+        quota.begin_rpc()
+    assert 0 < caught.value.number("retry_after_ms") < 150_000
+    clock.now += bounds.REQUEST_BYTES_MAX / bounds.QUOTA_BYTES_PER_S_MIN
+    quota.begin_rpc()
+
+
+def test_limits_change_while_it_is_used() -> None:
+    """What is under way goes on; what is owed at a rate that is gone is not owed any more."""
+    clock = Clock()
+    quota = Quota(QuotaLimits(rpcs_max=3, streams_max=2, bytes_per_s=100), clock)
+    for _ in range(3):
+        quota.begin_rpc()
+    for _ in range(2):
+        quota.begin_stream()
+    quota.change(QuotaLimits(rpcs_max=1, streams_max=1))
+    assert (quota.rpcs, quota.streams) == (3, 2)
+    quota.end_rpc()
+    quota.end_rpc()
+    with pytest.raises(Busy, match="more than 1 calls"):
+        quota.begin_rpc()
+    quota.end_stream()
+    with pytest.raises(Busy, match="more than 1 streams"):
+        quota.begin_stream()
+    quota.end_rpc()
+    quota.begin_rpc()
+    assert not quota.paced
+    quota.change(QuotaLimits(bytes_per_s=100))
+    assert quota.paced
+    quota.take_bytes(1000)
+    assert quota.wait_s() > 8
+    quota.change(QuotaLimits(bytes_per_s=100))
+    assert quota.wait_s() > 8, "the same limits are no change"
+    quota.change(QuotaLimits(bytes_per_s=200))
+    assert quota.wait_s() == 0
+    quota.take_bytes(1000)
+    quota.change(QuotaLimits())
+    assert (quota.wait_s(), quota.paced) == (0, False)

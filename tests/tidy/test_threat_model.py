@@ -17,4 +17,4 @@ def test_every_control_has_a_test_that_exists() -> None:
         assert files, threat
         assert [name for name in files if not (ROOT / name).is_file()] == [], threat
     # Only the table of actors has rows without tests.
-    assert len(rows) - len(controls) == 5
+    assert len(rows) - len(controls) == 7

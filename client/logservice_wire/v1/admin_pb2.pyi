@@ -99,7 +99,7 @@ class StoreMemory(_message.Message):
     def __init__(self, part: _Optional[str] = ..., used_bytes: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., refused: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
 class StoreStatus(_message.Message):
-    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories", "memory", "log_level")
+    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories", "memory", "log_level", "config")
     class TruncationCountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class StoreStatus(_message.Message):
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
     LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     cluster_id: str
     version: str
@@ -139,7 +140,36 @@ class StoreStatus(_message.Message):
     directories: _containers.RepeatedCompositeFieldContainer[StoreDirectory]
     memory: _containers.RepeatedCompositeFieldContainer[StoreMemory]
     log_level: LogLevel
-    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[StoreMemory, _Mapping]]] = ..., log_level: _Optional[_Union[LogLevel, _Mapping]] = ...) -> None: ...
+    config: ConfigInEffect
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[StoreMemory, _Mapping]]] = ..., log_level: _Optional[_Union[LogLevel, _Mapping]] = ..., config: _Optional[_Union[ConfigInEffect, _Mapping]] = ...) -> None: ...
+
+class ConfigInEffect(_message.Message):
+    __slots__ = ("digest", "since_us", "waiting")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    since_us: int
+    waiting: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, digest: _Optional[str] = ..., since_us: _Optional[int] = ..., waiting: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReloadConfigRequest(_message.Message):
+    __slots__ = ("dry_run",)
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    dry_run: bool
+    def __init__(self, dry_run: bool = ...) -> None: ...
+
+class ReloadConfigResponse(_message.Message):
+    __slots__ = ("taken_up", "needs_restart", "first_start", "config")
+    TAKEN_UP_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_RESTART_FIELD_NUMBER: _ClassVar[int]
+    FIRST_START_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    taken_up: _containers.RepeatedScalarFieldContainer[str]
+    needs_restart: _containers.RepeatedScalarFieldContainer[str]
+    first_start: _containers.RepeatedScalarFieldContainer[str]
+    config: ConfigInEffect
+    def __init__(self, taken_up: _Optional[_Iterable[str]] = ..., needs_restart: _Optional[_Iterable[str]] = ..., first_start: _Optional[_Iterable[str]] = ..., config: _Optional[_Union[ConfigInEffect, _Mapping]] = ...) -> None: ...
 
 class LogLevel(_message.Message):
     __slots__ = ("level", "configured", "ends_in_ms")
@@ -150,6 +180,62 @@ class LogLevel(_message.Message):
     configured: str
     ends_in_ms: int
     def __init__(self, level: _Optional[str] = ..., configured: _Optional[str] = ..., ends_in_ms: _Optional[int] = ...) -> None: ...
+
+class ListIdentitiesRequest(_message.Message):
+    __slots__ = ("after", "limit", "identity")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    identity: str
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class SeenIdentity(_message.Message):
+    __slots__ = ("identity", "first_us", "last_us", "peer", "serial", "not_after_us", "calls", "streams", "busy", "denials", "denied_us", "denied_what", "denied_shard", "denied_why")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_US_FIELD_NUMBER: _ClassVar[int]
+    LAST_US_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    NOT_AFTER_US_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    DENIALS_FIELD_NUMBER: _ClassVar[int]
+    DENIED_US_FIELD_NUMBER: _ClassVar[int]
+    DENIED_WHAT_FIELD_NUMBER: _ClassVar[int]
+    DENIED_SHARD_FIELD_NUMBER: _ClassVar[int]
+    DENIED_WHY_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    first_us: int
+    last_us: int
+    peer: str
+    serial: str
+    not_after_us: int
+    calls: int
+    streams: int
+    busy: int
+    denials: int
+    denied_us: int
+    denied_what: str
+    denied_shard: int
+    denied_why: str
+    def __init__(self, identity: _Optional[str] = ..., first_us: _Optional[int] = ..., last_us: _Optional[int] = ..., peer: _Optional[str] = ..., serial: _Optional[str] = ..., not_after_us: _Optional[int] = ..., calls: _Optional[int] = ..., streams: _Optional[int] = ..., busy: _Optional[int] = ..., denials: _Optional[int] = ..., denied_us: _Optional[int] = ..., denied_what: _Optional[str] = ..., denied_shard: _Optional[int] = ..., denied_why: _Optional[str] = ...) -> None: ...
+
+class ListIdentitiesResponse(_message.Message):
+    __slots__ = ("store_id", "since_us", "forgotten", "identities", "after")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_US_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    since_us: int
+    forgotten: int
+    identities: _containers.RepeatedCompositeFieldContainer[SeenIdentity]
+    after: str
+    def __init__(self, store_id: _Optional[str] = ..., since_us: _Optional[int] = ..., forgotten: _Optional[int] = ..., identities: _Optional[_Iterable[_Union[SeenIdentity, _Mapping]]] = ..., after: _Optional[str] = ...) -> None: ...
 
 class SetLogLevelRequest(_message.Message):
     __slots__ = ("level", "for_ms")
@@ -164,6 +250,62 @@ class SetLogLevelResponse(_message.Message):
     LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
     log_level: LogLevel
     def __init__(self, log_level: _Optional[_Union[LogLevel, _Mapping]] = ...) -> None: ...
+
+class AddDirectoryRequest(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class AddDirectoryResponse(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class RemoveDirectoryRequest(_message.Message):
+    __slots__ = ("path",)
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    def __init__(self, path: _Optional[str] = ...) -> None: ...
+
+class RemoveDirectoryResponse(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class MeasureRequest(_message.Message):
+    __slots__ = ("what", "target")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    target: str
+    def __init__(self, what: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
+
+class Figure(_message.Message):
+    __slots__ = ("name", "value", "unit", "verdict", "slow", "bad", "text")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
+    BAD_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    unit: str
+    verdict: str
+    slow: float
+    bad: float
+    text: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., unit: _Optional[str] = ..., verdict: _Optional[str] = ..., slow: _Optional[float] = ..., bad: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+
+class MeasureResponse(_message.Message):
+    __slots__ = ("figures",)
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    figures: _containers.RepeatedCompositeFieldContainer[Figure]
+    def __init__(self, figures: _Optional[_Iterable[_Union[Figure, _Mapping]]] = ...) -> None: ...
 
 class GetClusterReportRequest(_message.Message):
     __slots__ = ("made_now",)

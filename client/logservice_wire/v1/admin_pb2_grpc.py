@@ -54,10 +54,35 @@ class AdminStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderResponse.FromString,
                 _registered_method=True)
+        self.ListIdentities = channel.unary_unary(
+                '/logservice.v1.Admin/ListIdentities',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesResponse.FromString,
+                _registered_method=True)
         self.SetLogLevel = channel.unary_unary(
                 '/logservice.v1.Admin/SetLogLevel',
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+                _registered_method=True)
+        self.ReloadConfig = channel.unary_unary(
+                '/logservice.v1.Admin/ReloadConfig',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigResponse.FromString,
+                _registered_method=True)
+        self.AddDirectory = channel.unary_unary(
+                '/logservice.v1.Admin/AddDirectory',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.AddDirectoryRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.AddDirectoryResponse.FromString,
+                _registered_method=True)
+        self.RemoveDirectory = channel.unary_unary(
+                '/logservice.v1.Admin/RemoveDirectory',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.RemoveDirectoryRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.RemoveDirectoryResponse.FromString,
+                _registered_method=True)
+        self.Measure = channel.unary_unary(
+                '/logservice.v1.Admin/Measure',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.MeasureRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.MeasureResponse.FromString,
                 _registered_method=True)
 
 
@@ -91,8 +116,44 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListIdentities(self, request, context):
+        """Who has called this store since it started, and who was denied what, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetLogLevel(self, request, context):
         """How much this store writes to its log, until it restarts or a time is over. Nothing is kept of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadConfig(self, request, context):
+        """Reads the store's configuration again and takes up what can be without a restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddDirectory(self, request, context):
+        """The running store uses one more data directory, which its configuration file names by now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveDirectory(self, request, context):
+        """The running store lets go of a data directory that was drained and is empty.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Measure(self, request, context):
+        """Measures one thing from inside the store: a disk, the way to another store, the machine. It adds
+        load for seconds, and ends when the call is cancelled. One at a time in a store; BUSY otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,10 +182,35 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderResponse.SerializeToString,
             ),
+            'ListIdentities': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListIdentities,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesResponse.SerializeToString,
+            ),
             'SetLogLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.SetLogLevel,
                     request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelResponse.SerializeToString,
+            ),
+            'ReloadConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadConfig,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigResponse.SerializeToString,
+            ),
+            'AddDirectory': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddDirectory,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.AddDirectoryRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.AddDirectoryResponse.SerializeToString,
+            ),
+            'RemoveDirectory': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveDirectory,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.RemoveDirectoryRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.RemoveDirectoryResponse.SerializeToString,
+            ),
+            'Measure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Measure,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.MeasureRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.MeasureResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -246,6 +332,33 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
+    def ListIdentities(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/ListIdentities',
+            logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.ListIdentitiesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def SetLogLevel(request,
             target,
             options=(),
@@ -262,6 +375,114 @@ class Admin(object):
             '/logservice.v1.Admin/SetLogLevel',
             logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
             logservice__wire_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/ReloadConfig',
+            logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.ReloadConfigResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddDirectory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/AddDirectory',
+            logservice__wire_dot_v1_dot_admin__pb2.AddDirectoryRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.AddDirectoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveDirectory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/RemoveDirectory',
+            logservice__wire_dot_v1_dot_admin__pb2.RemoveDirectoryRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.RemoveDirectoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Measure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/Measure',
+            logservice__wire_dot_v1_dot_admin__pb2.MeasureRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.MeasureResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -114,7 +114,7 @@ class GetClusterStateRequest(_message.Message):
     def __init__(self, stale: bool = ...) -> None: ...
 
 class DirectoryInfo(_message.Message):
-    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full")
+    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full", "draining", "members_left", "leaders_left", "leftovers", "empty")
     PATH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,11 @@ class DirectoryInfo(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEFTOVERS_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
     path: str
     incarnation: int
     used_bytes: int
@@ -129,7 +134,12 @@ class DirectoryInfo(_message.Message):
     replicas: int
     failed: str
     full: bool
-    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
+    draining: bool
+    members_left: int
+    leaders_left: int
+    leftovers: int
+    empty: bool
+    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ..., draining: bool = ..., members_left: _Optional[int] = ..., leaders_left: _Optional[int] = ..., leftovers: _Optional[int] = ..., empty: bool = ...) -> None: ...
 
 class StoreInfo(_message.Message):
     __slots__ = ("store_id", "host", "peer_address", "client_address", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels", "directories", "mode", "mode_reason", "members_left", "leaders_left", "leftovers", "empty", "repair_off_ticks", "repair_off_reason", "highest_version", "used_version", "zone")
@@ -728,18 +738,62 @@ class GetAccessListRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class AccessList(_message.Message):
-    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms")
+    __slots__ = ("version", "grants", "version_here", "stores", "age_max_ms", "denials", "admins", "quotas", "quotas_version", "quotas_version_here", "quotas_configured")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
     AGE_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    DENIALS_FIELD_NUMBER: _ClassVar[int]
+    ADMINS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
     version: int
     grants: _containers.RepeatedCompositeFieldContainer[AccessGrant]
     version_here: int
     stores: _containers.RepeatedCompositeFieldContainer[StoreAccess]
     age_max_ms: int
-    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ...) -> None: ...
+    denials: _containers.RepeatedCompositeFieldContainer[AccessGrant]
+    admins: _containers.RepeatedScalarFieldContainer[str]
+    quotas: _containers.RepeatedCompositeFieldContainer[IdentityQuota]
+    quotas_version: int
+    quotas_version_here: int
+    quotas_configured: IdentityQuota
+    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ..., stores: _Optional[_Iterable[_Union[StoreAccess, _Mapping]]] = ..., age_max_ms: _Optional[int] = ..., denials: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., admins: _Optional[_Iterable[str]] = ..., quotas: _Optional[_Iterable[_Union[IdentityQuota, _Mapping]]] = ..., quotas_version: _Optional[int] = ..., quotas_version_here: _Optional[int] = ..., quotas_configured: _Optional[_Union[IdentityQuota, _Mapping]] = ...) -> None: ...
+
+class IdentityQuota(_message.Message):
+    __slots__ = ("identity", "requests_per_s", "bytes_per_s", "rpcs_max", "streams_max", "connections_max", "address_connections_max")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    RPCS_MAX_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    requests_per_s: int
+    bytes_per_s: int
+    rpcs_max: int
+    streams_max: int
+    connections_max: int
+    address_connections_max: int
+    def __init__(self, identity: _Optional[str] = ..., requests_per_s: _Optional[int] = ..., bytes_per_s: _Optional[int] = ..., rpcs_max: _Optional[int] = ..., streams_max: _Optional[int] = ..., connections_max: _Optional[int] = ..., address_connections_max: _Optional[int] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("quota", "clear")
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
+    quota: IdentityQuota
+    clear: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, quota: _Optional[_Union[IdentityQuota, _Mapping]] = ..., clear: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetQuotaResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class StoreAccess(_message.Message):
     __slots__ = ("store_id", "version", "heard_ms")
@@ -752,16 +806,20 @@ class StoreAccess(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., version: _Optional[int] = ..., heard_ms: _Optional[int] = ...) -> None: ...
 
 class ChangeAccessRequest(_message.Message):
-    __slots__ = ("identity", "scope", "grant", "revoke")
+    __slots__ = ("identity", "scope", "grant", "revoke", "deny", "undeny")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     REVOKE_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    UNDENY_FIELD_NUMBER: _ClassVar[int]
     identity: str
     scope: str
     grant: _containers.RepeatedScalarFieldContainer[str]
     revoke: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ...) -> None: ...
+    deny: _containers.RepeatedScalarFieldContainer[str]
+    undeny: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ..., deny: _Optional[_Iterable[str]] = ..., undeny: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ChangeAccessResponse(_message.Message):
     __slots__ = ("version",)
@@ -804,6 +862,22 @@ class SetStoreModeRequest(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., mode: _Optional[str] = ..., reason: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class SetStoreModeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrainDirectoryRequest(_message.Message):
+    __slots__ = ("store_id", "incarnation", "undo", "force")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    incarnation: int
+    undo: bool
+    force: bool
+    def __init__(self, store_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., undo: bool = ..., force: bool = ...) -> None: ...
+
+class DrainDirectoryResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

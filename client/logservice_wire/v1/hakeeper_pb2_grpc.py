@@ -114,6 +114,11 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetQuota',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaResponse.FromString,
+                _registered_method=True)
         self.AdmitStore = channel.unary_unary(
                 '/logservice.v1.HAKeeper/AdmitStore',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreRequest.SerializeToString,
@@ -128,6 +133,11 @@ class HAKeeperStub(object):
                 '/logservice.v1.HAKeeper/SetStoreMode',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.FromString,
+                _registered_method=True)
+        self.DrainDirectory = channel.unary_unary(
+                '/logservice.v1.HAKeeper/DrainDirectory',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryResponse.FromString,
                 _registered_method=True)
         self.SetRepair = channel.unary_unary(
                 '/logservice.v1.HAKeeper/SetRepair',
@@ -325,6 +335,13 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """What identities may use of each store: rates, calls, streams and connections at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AdmitStore(self, request, context):
         """A store belongs to the cluster; with `hakeeper` it may get a replica of shard 0, which no store
         gets for having joined. The same admission twice is one.
@@ -348,6 +365,14 @@ class HAKeeperServicer(object):
 
         What a store is used for: open, read-only (it gets no new replicas), draining (its leaders and
         replicas go elsewhere).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainDirectory(self, request, context):
+        """The leaders and replicas in one data directory of a store go to other stores, and it gets no new
+        ones; or it is used again. Refused (VERB_REFUSED) for the last directory that takes replicas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -530,6 +555,11 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.SerializeToString,
             ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaResponse.SerializeToString,
+            ),
             'AdmitStore': grpc.unary_unary_rpc_method_handler(
                     servicer.AdmitStore,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreRequest.FromString,
@@ -544,6 +574,11 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.SetStoreMode,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.SerializeToString,
+            ),
+            'DrainDirectory': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainDirectory,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryResponse.SerializeToString,
             ),
             'SetRepair': grpc.unary_unary_rpc_method_handler(
                     servicer.SetRepair,
@@ -1054,6 +1089,33 @@ class HAKeeper(object):
             _registered_method=True)
 
     @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetQuota',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AdmitStore(request,
             target,
             options=(),
@@ -1124,6 +1186,33 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/SetStoreMode',
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.SetStoreModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainDirectory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/DrainDirectory',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.DrainDirectoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -109,6 +109,11 @@ def stores(session: Session, form: str) -> int:
             "disk_free_bytes": found.disk_free_bytes,
             "directories": len(found.directories),
             "failed_directories": [one.path for one in found.directories if one.failed],
+            "drained_directories": [
+                f"{one.path} (empty)" if one.empty else one.path
+                for one in found.directories
+                if one.draining
+            ],
             "full_directories": [one.path for one in found.directories if one.full],
         }
         for found in state.stores

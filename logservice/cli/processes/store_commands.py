@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import signal
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 from logservice_wire.errors import LogServiceError
@@ -16,6 +17,9 @@ from logservice_wire.errors import LogServiceError
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import say
+
+if TYPE_CHECKING:
+    from logservice.config import StoreConfig
 
 _PROBE_TIMEOUT_S: Final = 3.0
 """It is below the time-out of a container's health check, so that this command gives the answer."""
@@ -39,26 +43,39 @@ def store() -> None:
 @_config
 @_set
 def run(config_path: Path, assignments: tuple[str, ...]) -> int:
-    """Run a store in the foreground until SIGTERM or SIGINT."""
+    """Run a store in the foreground until SIGTERM or SIGINT.
+
+    SIGHUP makes it read its configuration again; `logctl store STORE reload` does the same and says
+    what was taken up.
+    """
     before = signal.signal(signal.SIGTERM, _stop_before_start)
+    hung_up: list[int] = []
+    # Without a handler SIGHUP would end the process. The store takes it over when it starts.
+    signal.signal(signal.SIGHUP, lambda number, _: hung_up.append(number))
     try:
         from logservice import config
         from logservice.server.tls import ciphers
 
-        loaded = config.load(config_path, assignments)
-        config.check_files(loaded)
+        def read() -> StoreConfig:
+            found = config.load(config_path, assignments)
+            config.check_files(found)
+            return found
+
+        loaded = read()
         ciphers.choose(loaded.tls.ciphers)
         # It imports gRPC, which reads its suites of ciphers then.
         from logservice.server.process import run_store
 
         _say_doubts(config.doubts(loaded))
         try:
-            return run_store(loaded)
+            return run_store(loaded, read, lambda: bool(hung_up))
         except (LogServiceError, OSError) as error:
             say(f"error: {loaded.store.store_id} cannot start: {error}", err=True)
             return exit_codes.CANNOT_START
     finally:
         signal.signal(signal.SIGTERM, before)
+        # What is left is the end of the process, with an exit code of its own.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _say_doubts(doubts: Sequence[str]) -> None:
@@ -81,7 +98,7 @@ def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
 @_config
 @_set
 def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
-    """Check a configuration file, and the certificates it names.
+    """Check a configuration file, and the certificates and keys it names.
 
     What is allowed and most likely not meant is a warning, and no failure.
     """
@@ -96,6 +113,10 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
         tls = StoreTls(loaded, lambda: None)
         for alarm in (*tls.alarms(), *AdminTls(loaded, tls).alarms()):
             say(f"warning: {alarm}", err=True)
+    if loaded.tokens.enabled:
+        from logservice.server.tokens.issuer_keys import IssuerKeys
+
+        asyncio.run(IssuerKeys(loaded.tokens).first())
     _say_doubts(config.doubts(loaded))
 
 

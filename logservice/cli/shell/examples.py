@@ -176,6 +176,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl store store-2",
         "logctl store 10.0.0.1:7401 -o json",
         "logctl store store-2 log-level debug --for 10m",
+        "logctl store store-2 reload --dry-run",
+        "logctl store store-2 directory add /mnt/disk-2/log",
+        "logctl store store-2 directory drain /mnt/disk-1/log --wait 1h",
     ),
     "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
     "logctl services list": ("logctl services list -o json",),
@@ -194,6 +197,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl events --follow --kind store-down",
     ),
     "logctl ids": ("logctl ids", "logctl ids 100 --key orders"),
+    "logctl diff": ("logctl diff cluster.toml", "logctl diff - --prune -o json < cluster.toml"),
+    "logctl apply": (
+        "logctl apply cluster.toml",
+        "logctl apply cluster.toml --prune --yes -o json",
+    ),
+    "logctl export": ("logctl export > cluster.toml", "logctl export --ids"),
     "logctl acl grant": (
         "logctl acl grant spiffe://logservice.internal/cluster/c/client/db shard/7 append read",
         "logctl acl grant spiffe://logservice.internal/cluster/c/client/ops cluster read",
@@ -201,11 +210,44 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl acl revoke": (
         "logctl acl revoke spiffe://logservice.internal/cluster/c/client/db shard/7 append",
     ),
+    "logctl acl deny": (
+        "logctl acl deny spiffe://logservice.internal/cluster/c/client/etl '*' all --wait",
+        "logctl acl deny 'spiffe://logservice.internal/cluster/c/client/test-*' shard/7 append",
+    ),
+    "logctl acl undeny": (
+        "logctl acl undeny spiffe://logservice.internal/cluster/c/client/etl '*' all",
+    ),
+    "logctl acl check": (
+        "logctl acl check spiffe://logservice.internal/cluster/c/client/etl 7 append",
+        "logctl acl check spiffe://logservice.internal/cluster/c/client/ops 0 admin",
+    ),
+    "logctl identities": (
+        "logctl identities",
+        "logctl identities --denied",
+        "logctl identities --unused-for 30d -o json",
+        "logctl identities spiffe://logservice.internal/cluster/c/client/etl --each-store",
+    ),
+    "logctl quota set": (
+        "logctl quota set --requests-per-s 5000 --connections 200",
+        "logctl quota set spiffe://logservice.internal/cluster/c/client/etl --bytes-per-s 10000000",
+    ),
+    "logctl quota show": (
+        "logctl quota show",
+        "logctl quota show spiffe://logservice.internal/cluster/c/client/etl",
+    ),
+    "logctl quota clear": (
+        "logctl quota clear --only connections",
+        "logctl quota clear spiffe://logservice.internal/cluster/c/client/etl",
+    ),
     "logctl acl list": ("logctl acl list", "logctl acl list -o json"),
     "logctl top": (
         "logctl top",
         "logctl top --sort lag --interval 1",
         "logctl top -o json",
+    ),
+    "logctl self-test": (
+        "logctl self-test",
+        "logctl self-test store-2 --no-network -o json",
     ),
     "logctl doctor": (
         "logctl doctor",

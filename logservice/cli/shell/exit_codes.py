@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Final, NoReturn, TextIO
 
@@ -28,10 +29,11 @@ from logservice_wire.errors import (
 from logservice.cli.shell.completion import silence_if_asked
 from logservice.cli.shell.output import say
 from logservice.cli.shell.told_error import form_of, tell, tell_usage
+from logservice.invariants import InvariantViolation
 
 TABLE: Final = """\
    0  done
-   1  the command looked, and the answer is no (a check found damage, a store does not run)
+   1  the command looked, and the answer is no (damage, a store does not run, a difference)
    2  the command line, the configuration or an argument is wrong; nothing was done
    3  refused: as asked it will not succeed (fenced, truncated, no such log ...); no effect
    4  unavailable: it may succeed later or elsewhere (no leader, busy ...); no effect
@@ -119,6 +121,11 @@ def _outcome(call: Callable[[], object], program: str, form: str) -> int:
         if program == "logctl" and isinstance(error, NotReady):
             say("`logctl doctor` says what is wrong", err=True)
         return code
+    except (Exception, InvariantViolation):  # noqa: BLE001 - reported, and the process ends
+        # A defect of the program. Python itself would end with 1, which says "the answer is no".
+        traceback.print_exc()
+        say("internal error: please report it with the output", err=True)
+        return INTERNAL
     return result if isinstance(result, int) else OK
 
 

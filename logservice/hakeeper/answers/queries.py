@@ -135,6 +135,14 @@ class GetEvents(
     )
 
 
+class IsQuiet(
+    Struct, tag="quiet", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
+    """Asks whether nothing waits for the next tick (`check.quiet`). Whoever leads shard 0 asks its
+    own replica; no other store is asked.
+    """
+
+
 Query = (
     GetAccess
     | GetCluster

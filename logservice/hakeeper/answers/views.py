@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logservice import versions
-from logservice.hakeeper.commands.proposals import AccessGrant
+from logservice.hakeeper.commands.proposals import AccessGrant, DirectoryReport
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.replies import ReplayedHold
 from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.logs import closing, deletion
 from logservice.hakeeper.repair import drain
 from logservice.hakeeper.state import Operator, ServiceState, ShardState, State, StoreState, Wish
-from logservice.hakeeper.stores import access, service_holds, standing
+from logservice.hakeeper.stores import access, quotas, service_holds, standing
 from logservice.hakeeper.stores.cluster_version import unready
 from logservice.hakeeper.stores.health import Health, health, leader_report, report_of, silent
 from logservice.hakeeper.stores.services import expires_in_ticks
@@ -55,6 +56,12 @@ class DirectoryView:
     replicas: int
     failed: str
     full: bool = False
+    draining: bool = False
+    members_left: int = 0
+    """What a directory that is drained still has; see `drain.Remaining`."""
+    leaders_left: int = 0
+    leftovers: int = 0
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +317,14 @@ class StoreAccessView:
 
 @dataclass(frozen=True, slots=True)
 class AccessView:
-    """The access list. `stores` is empty before cluster version 2."""
+    """The access list, and what identities may use. `stores` is empty before cluster version 2."""
 
     version: int
     grants: tuple[AccessGrant, ...]
     stores: tuple[StoreAccessView, ...] = ()
+    denials: tuple[AccessGrant, ...] = ()
+    quotas: tuple[IdentityQuota, ...] = ()
+    quotas_version: int = 0
 
 
 def _flags(state: State) -> tuple[str, ...]:
@@ -369,7 +379,14 @@ def access_view(state: State) -> AccessView:
         StoreAccessView(one.store, one.access_version, state.tick - one.last_tick)
         for one in (state.sorted_stores() if state.cluster_version >= 2 else ())
     )
-    return AccessView(state.access_version, access.grants(state), stores)
+    return AccessView(
+        state.access_version,
+        access.grants(state),
+        stores,
+        access.denials(state),
+        quotas.rows(state),
+        state.quotas_version,
+    )
 
 
 def _service_view(state: State, service: ServiceState) -> ServiceView:
@@ -418,16 +435,7 @@ def store_view(state: State, store: StoreState) -> StoreView:
         silent(state, store.last_tick),
         state.tick - store.last_tick,
         len(store.replicas),
-        tuple(
-            copied(
-                DirectoryView,
-                directory,
-                replicas=sum(
-                    one.incarnation == directory.incarnation for one in store.replicas.values()
-                ),
-            )
-            for directory in store.directories
-        ),
+        tuple(_directory_view(state, store, directory) for directory in store.directories),
         {
             name: text
             for name, text in store.labels.items()
@@ -444,6 +452,21 @@ def store_view(state: State, store: StoreState) -> StoreView:
         store.repair_off_reason if off else "",
         versions.used(store.labels),
         zone_of(store),
+    )
+
+
+def _directory_view(state: State, store: StoreState, directory: DirectoryReport) -> DirectoryView:
+    drained = directory.incarnation in store.drained
+    left = drain.remaining_in(state, store, directory.incarnation) if drained else None
+    return copied(
+        DirectoryView,
+        directory,
+        replicas=sum(one.incarnation == directory.incarnation for one in store.replicas.values()),
+        draining=drained,
+        members_left=left.members if left is not None else 0,
+        leaders_left=left.leaders if left is not None else 0,
+        leftovers=left.leftovers if left is not None else 0,
+        empty=left is not None and left.empty,
     )
 
 

@@ -56,9 +56,12 @@ class ProposalCorrupt(ValueError):
 
 
 class Tick(Struct, tag="tick", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Time goes on by one tick, but only if `term` is the term of the entry that carries this."""
+    """Time goes on by `count` ticks, one after the other, but only if `term` is the term of the
+    entry that carries this. More than one needs cluster version 2.
+    """
 
     term: RaftTerm
+    count: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_TICKS_PER_ENTRY_MAX)] = 1
 
 
 class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -212,6 +215,8 @@ class StoreHeartbeat(
     """Which list of stores the store has (`HeartbeatReply.stores_index`)."""
     limits_version: Natural = 0
     """The version of the logs' limits that the store has."""
+    quotas_version: Natural = 0
+    """The version of the identities' quotas that the store has."""
 
 
 class ServiceHeartbeat(
@@ -367,12 +372,16 @@ class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 class ChangeAccess(
     Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
-    """Give `identity` the roles in `grant` over `scope`, and take the roles in `revoke` from it."""
+    """Give `identity` the roles in `grant` over `scope`, and take the roles in `revoke` from it.
+    Or, from cluster version 2 on, deny it the roles in `deny` there, and those in `undeny` no more.
+    """
 
     identity: AccessText
     scope: AccessText
     grant: RoleNames = ()
     revoke: RoleNames = ()
+    deny: RoleNames = ()
+    undeny: RoleNames = ()
 
 
 class AckCommands(

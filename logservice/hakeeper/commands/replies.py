@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from logservice import bounds, versions
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import AccessGrant
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.store_commands import QueuedCommand
 from logservice.hakeeper.commands.versioned import Versioned
 from logservice.hakeeper.commands.wire_types import (
@@ -158,6 +159,14 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     """For a store: what it may read for clients whose entries are in memory, and the same of the
     disk; 0: what it is configured to."""
     catch_up_read_bytes_per_s: Natural = 0
+    denials: tuple[AccessGrant, ...] = ()
+    """The denials that belong to `access`; empty without it."""
+    quotas_version: Natural = 0
+    quotas: (
+        Annotated[tuple[IdentityQuota, ...], Meta(max_length=bounds.QUOTA_IDENTITIES_MAX + 1)]
+        | None
+    ) = None
+    """What identities may use of a store; None when the sender has it."""
 
 
 _VERSIONS: Final = {1: b"\x04", 2: b"\x05"}

@@ -12,15 +12,19 @@ All of these exist from cluster version 2 on.
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.wire_types import (
     MembershipBytes,
+    Name,
     Natural,
     Positive,
     Shard,
     Store,
+    StoreIncarnation,
     Text,
 )
 from logservice.ids import StoreId
@@ -67,6 +71,24 @@ class SetStoreMode(
     store: Store
     mode: StoreMode
     reason: Text = ""
+    force: bool = False
+
+
+class DrainDirectory(
+    Struct,
+    tag="drain-directory",
+    array_like=True,
+    frozen=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    """Leaders and replicas leave that data directory of the store, and it gets no new ones. `undo`:
+    use it again.
+    """
+
+    store: Store
+    incarnation: StoreIncarnation
+    undo: bool = False
     force: bool = False
 
 
@@ -159,6 +181,15 @@ class ChangeSettings(
     catch_up_read_bytes_per_s: Natural | None = None
 
 
+class SetQuota(
+    Struct, tag="quota", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
+    """Set the values that `quota` has for its identity; those named in `clear` are set no more."""
+
+    quota: IdentityQuota
+    clear: Annotated[tuple[Name, ...], Meta(max_length=16)] = ()
+
+
 class Rebalance(
     Struct, tag="rebalance", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
@@ -221,6 +252,8 @@ Verb = (
     | CreateTnShard
     | DeleteTnShard
     | AdoptShard
+    | SetQuota
+    | DrainDirectory
 )
 
 ANYWHERE = StoreId("")

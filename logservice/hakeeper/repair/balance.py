@@ -173,6 +173,8 @@ class Balance:
                 target = live_store(self._state, learner.store_id)
                 if target is None or learner.replica_id not in good:
                     continue
+                if learner.incarnation in target.drained:
+                    continue
                 fits = not site.promotion_refusal(target) and target.store in self._takers
                 if fits and site.spread.better(source, zone_of(target)):
                     place = self._leads(member, shard), member.replica_id, learner.replica_id

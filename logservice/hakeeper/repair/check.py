@@ -57,6 +57,22 @@ def on_tick(state: State) -> None:
         _pass(state)
 
 
+def quiet(state: State) -> bool:
+    """Whether nothing waits for the next tick: nothing changed, is under way or is wished, every
+    store was heard lately, and there is no service, whose times are short. Then ticks may come
+    several at a time: they do the same, up to a second later.
+    """
+    return (
+        state.phase is Phase.RUNNING
+        and not (state.dirty or state.operators or state.wishes or state.services)
+        and not (state.tn_shards or state.looks_left or state.last_wish)
+        and not any(
+            store.queue or state.tick - store.last_tick > bounds.HAKEEPER_QUIET_SILENCE_TICKS
+            for store in state.stores.values()
+        )
+    )
+
+
 def run(state: State) -> None:
     """Run a pass that looks at everything, due or not; what it leaves over follows in others."""
     state.dirty = False

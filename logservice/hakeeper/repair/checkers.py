@@ -347,6 +347,8 @@ class Checkers:
             store = live_store(self.state, member.store_id)
             if store is None or member.replica_id not in good:
                 continue
+            if member.incarnation in store.drained:
+                continue
             if not self.placement.site(shard, leaving).promotion_refusal(store):
                 self._begin(
                     kind,

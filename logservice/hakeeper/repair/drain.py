@@ -1,10 +1,14 @@
-"""Drain: a store gives its leaders and its replicas away.
+"""Drain: a store, or one data directory of it, gives its leaders and its replicas away.
 
-Theory of operation. For every shard with a voter on a store that is drained, the leadership goes to
-another voter that is well, and the voter moves to another store. Leaders go at once, because that
-costs nothing. Replicas go a few at a time, as with repairs. A voter that is lost or halted is a
-repair, and not moved. Where no store fits, a flag says so, and the drain waits. Standing learners
-are moved by `learners`.
+Theory of operation. For every shard with a voter on a store, or in a directory, that is drained,
+the leadership goes to another voter that is well, and the voter moves to another store. Leaders go
+at once, because that costs nothing. Replicas go a few at a time, as with repairs. A voter that is
+lost or halted is a repair, and not moved. Where no store fits, a flag says so, and the drain waits.
+Standing learners are moved by `learners`.
+
+A replica that leaves a directory goes to another store, too, and never to another directory of its
+own. A store has one replica of a shard, so the new one could begin only when the old one is gone,
+and the shard would have one copy less for as long as the log is copied.
 
 The store is *empty* when no membership names it, it reports no replica and no data of one, and
 nothing is on its way to it. That is a question (`remaining`), so there is no moment at which it has
@@ -23,7 +27,7 @@ from logservice.hakeeper.state import BRINGS_REPLICA, Cause, ShardState, State, 
 from logservice.hakeeper.stores import standing
 from logservice.hakeeper.stores.health import REPLACEABLE, health, leader_report
 from logservice.hakeeper.stores.holdings import holdings
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, StoreId
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, StoreId
 from logservice.membership import Member
 
 
@@ -62,6 +66,31 @@ def remaining(state: State, store: StoreState) -> Remaining:
     return Remaining(members, leaders, leftovers + coming)
 
 
+def remaining_in(state: State, store: StoreState, incarnation: Incarnation) -> Remaining:
+    """What one data directory of the store still has. Data of a replica that does not run counts
+    for no directory: only the store knows where it is.
+    """
+    members = leaders = 0
+    mine: set[tuple[int, int]] = set()
+    for shard, member in members_on(state, store.store):
+        if member.incarnation == incarnation:
+            members += 1
+            mine.add((shard.shard, member.replica_id))
+            report = store.replicas.get(shard.shard)
+            leaders += report is not None and report.leads
+    data = {
+        (shard, report.replica)
+        for shard, report in store.replicas.items()
+        if report.incarnation == incarnation
+    }
+    coming = sum(
+        (operator.store, operator.incarnation) == (store.store, incarnation)
+        for operator in state.operators.values()
+        if operator.kind in BRINGS_REPLICA
+    )
+    return Remaining(members, leaders, len(data - mine) + coming)
+
+
 def members_on(state: State, store: StoreId) -> Iterator[tuple[ShardState, Member]]:
     """Every shard that has a member on the store, in the order of the shards, and that member. What
     is left of a deleted log is no member.
@@ -79,8 +108,7 @@ def look(checkers: Checkers, shard: ShardState) -> None:
     if not shard.initial or shard.deleting_tick:
         return
     for member in shard.members.members:
-        drains = standing.mode_of(state, member.store_id) is StoreMode.DRAINING
-        if drains and member.replica_id in shard.members.voters:
+        if standing.is_drained(state, member) and member.replica_id in shard.members.voters:
             _leave(checkers, shard, member)
 
 
@@ -107,5 +135,14 @@ def _leave(checkers: Checkers, shard: ShardState, member: Member) -> None:
         verb = f"; let one have it: logctl admit {spare} --hakeeper" if spare else ""
     checkers.flags.append(
         f"shard {shard.shard}: no store to move replica {member.replica_id} to from"
-        f" {member.store_id}, which is drained{verb}"
+        f" {_place(state, member)}, which is drained{verb}"
     )
+
+
+def _place(state: State, member: Member) -> str:
+    """What is drained: the store, or one of its data directories."""
+    store = state.stores.get(member.store_id)
+    if store is None or store.mode is StoreMode.DRAINING:
+        return member.store_id
+    directory = store.directory(member.incarnation)
+    return f"{member.store_id} {directory.path or member.incarnation}" if directory else store.store

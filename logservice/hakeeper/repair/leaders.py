@@ -53,7 +53,7 @@ def _bring_home(checkers: Checkers, shard: ShardState, store: StoreId) -> None:
     voter, leader = voter_on(shard, store), leader_report(state, shard)
     if voter is None or leader is None or leader[1].replica == voter.replica_id:
         return
-    if not standing.takes_leaders(state, store) or shard.members.joint:
+    if not standing.may_lead_there(state, voter) or shard.members.joint:
         return
     good = keeping_up(state, shard) - stuck_members(state, shard)
     if voter.replica_id in good & set(shard.members.full_voters):

@@ -239,7 +239,7 @@ class Leadership:
                 continue
             if member.replica_id not in good or member.replica_id not in shard.members.full_voters:
                 continue
-            if store.store in self._fit:
+            if store.store in self._fit and member.incarnation not in store.drained:
                 yield member.replica_id, store
 
     def _is_fit(self, store: StoreState) -> bool:

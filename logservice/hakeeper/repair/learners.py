@@ -7,10 +7,10 @@ compared with the policy (`stores.learners`), and one step is begun:
                            for HAKEEPER_LEARNER_LOST_TICKS. Nothing depends on a learner, so a
                            store gets more time to come back than a voter's store
     one is lacking         add one to a store that fits (LEARN), else flag
-    more than are wanted   remove one: first one on a store that is drained, then one that is in no
+    more than are wanted   remove one: first one in a place that is drained, then one that is in no
                            zone where it is wanted
 
-A learner on a drained store, or in the wrong zone, does not count for what is wanted. So another
+A learner in a drained place, or in the wrong zone, does not count for what is wanted. So another
 one is added first, and the old one goes when the others have caught up: readers always have as many
 as before. This ends: each addition serves a wish that nobody served, and what is removed served
 none.
@@ -22,7 +22,6 @@ learner that is in the way becomes the voter (`checkers`), and the log lacks a l
 from __future__ import annotations
 
 from logservice import bounds
-from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores import learners, standing
@@ -55,7 +54,7 @@ def look(checkers: Checkers, shard: ShardState) -> None:
         if _is_dead(state, shard, member) and not standing.repair_off(state, member.store_id):
             checkers.remove(shard, member.replica_id)
             return
-    drained = [one for one in there if _is_drained(state, one)]
+    drained = [one for one in there if standing.is_drained(state, one)]
     staying = [one for one in there if one not in drained]
     found = learners.match(state, shard, staying)
     if not _add(checkers, shard, found.lacking):
@@ -84,10 +83,6 @@ def _remove(
     kept = {one.replica_id for one in there} - {one.replica_id for one in extra}
     if extra and len(there) > wanted and kept <= keeping_up(checkers.state, shard):
         checkers.remove(shard, extra[0].replica_id)
-
-
-def _is_drained(state: State, member: Member) -> bool:
-    return standing.mode_of(state, member.store_id) is StoreMode.DRAINING
 
 
 def _is_dead(state: State, shard: ShardState, member: Member) -> bool:

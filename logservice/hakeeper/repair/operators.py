@@ -55,7 +55,6 @@ from logservice.hakeeper.commands.store_commands import (
     StoreCommand,
     TransferLeader,
 )
-from logservice.hakeeper.commands.verbs import StoreMode
 from logservice.hakeeper.repair.safety import alive, lowers_tolerance, strands
 from logservice.hakeeper.state import (
     Cause,
@@ -270,6 +269,8 @@ def _given_up(state: State, shard: ShardState, operator: Operator) -> str:
         return "its store is lost"
     if not store.uses(operator.incarnation):
         return "its data directory is lost"
+    if operator.incarnation in store.drained:
+        return "its data directory is drained"
     report = store.replicas.get(shard.shard)
     if report is not None and report.replica == operator.replica and report.halted:
         return "it halted"
@@ -310,9 +311,9 @@ def _unwished(state: State, members: Membership, operator: Operator) -> str:
         return "its store takes no more replicas"
     old = members.member(operator.old)
     home = old.store_id if old is not None else None
-    drains = home is None or standing.mode_of(state, home) is StoreMode.DRAINING
+    drains = old is None or standing.is_drained(state, old)
     if operator.cause is Cause.DRAIN and not drains:
-        return "the store is not drained any more"
+        return "its place is not drained any more"
     if operator.cause is Cause.WISH:
         wish = state.wishes.get(operator.wish)
         return "the wish was withdrawn" if wish is None or wish.ended_tick else ""
@@ -345,7 +346,7 @@ def best_heir(state: State, shard: ShardState, leaving: ReplicaId) -> ReplicaId:
         if member.replica_id in shard.members.full_voters
         and member.replica_id in good
         and member.replica_id != leaving
-        and standing.takes_leaders(state, member.store_id)
+        and standing.may_lead_there(state, member)
     ]
 
     def order(member: Member) -> tuple[bool, int, ReplicaId]:
@@ -374,8 +375,9 @@ def _plan_lead(state: State, shard: ShardState, operator: Operator) -> Plan:
         return Wait("the shard has no leader")
     if shard.members.joint:
         return Wait("leaving the joint configuration")
-    if not standing.takes_leaders(state, operator.store):
-        return Finish("its store takes no leaders")
+    member = shard.members.member(operator.replica)
+    if member is None or not standing.may_lead_there(state, member):
+        return Finish("no leaders are wanted where it is")
     voter = operator.replica in shard.members.voters
     if not voter or operator.replica not in keeping_up(state, shard):
         return Finish("it cannot lead")

@@ -26,8 +26,8 @@ grows with every choice made in the same pass, so that shards repaired together 
 the same store.
 
 Within the store, the data directory with the most free bytes for each replica is chosen first, and
-among equal ones the one with the fewest replicas. A failed directory is never chosen, and a store
-without a working one is no candidate.
+among equal ones the one with the fewest replicas. A directory that failed or is drained is never
+chosen, and a store without another one is no candidate.
 
 This file alone chooses stores. It never chooses one twice for a shard, and it gives fewer than
 asked rather than break a rule.
@@ -57,7 +57,9 @@ _UNIT_BYTES_LOG2: Final = 20
 
 
 class Placement:
-    """The choices of one pass over one state. `stores`: those that live, with a disk that works."""
+    """The choices of one pass over one state. `stores`: those that live, with a disk that works and
+    is not drained.
+    """
 
     def __init__(self, state: State) -> None:
         """Count how many replicas every store carries."""
@@ -124,8 +126,7 @@ class Placement:
             share = directory.free_bytes // (load + 1)
             return directory.full, -share, load, directory.incarnation
 
-        working = [directory for directory in store.directories if not directory.failed]
-        return min(working, key=order).incarnation
+        return min(store.taking, key=order).incarnation
 
     def choose(
         self, shard: ShardState, count: int, leaving: StoreId | None = None
@@ -218,11 +219,12 @@ class Placement:
 
 
 def is_full(store: StoreState) -> bool:
-    """Whether no working data directory of the store has room."""
-    return all(directory.full or directory.failed for directory in store.directories)
+    """Whether no data directory of the store that may get a replica has room."""
+    return all(directory.full for directory in store.taking)
 
 
 def size_of(store: StoreState) -> int:
-    """What the store's working disks hold for the log service, used or free; at least 1."""
-    working = [one for one in store.directories if not one.failed]
-    return max(1, sum(one.used_bytes + one.free_bytes for one in working) >> _UNIT_BYTES_LOG2)
+    """What the store's disks hold for the log service, used or free; at least 1. Those that fail or
+    are drained do not count.
+    """
+    return max(1, sum(one.used_bytes + one.free_bytes for one in store.taking) >> _UNIT_BYTES_LOG2)

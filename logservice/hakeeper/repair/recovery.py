@@ -82,6 +82,7 @@ def _raise_allocators(state: State, newest: ReplicaId) -> None:
     state.next_tn_shard += step
     state.access_version += step
     state.limits_version += step
+    state.quotas_version += step
     for name, number in state.id_counters.items():
         state.id_counters[name] = min(number + bounds.RECOVERED_ID_STEP, _ID_MAX)
     for tn_shard in state.tn_shards.values():

@@ -7,8 +7,9 @@ there are more voters than wanted, one that goes may take away what the wanted n
 not need, when all of them are up.
 
 INV-HK-STANDING: HAKeeper brings no new replica to a store that takes none, except in the place of
-one that was there, and hands no leadership to a replica that is no voter or a witness, is not up,
-applies nothing, or is on a store that takes no leaders.
+one that was there, and none into a data directory that is drained. It hands no leadership to a
+replica that is no voter or a witness, is not up, applies nothing, is on a store that takes no
+leaders, or in a data directory that is drained.
 
 INV-HK-STRANDED: no voter that applies is removed from a log most of whose remaining voters apply
 nothing, as far as their stores have said (from cluster version 2 on).
@@ -169,7 +170,12 @@ def _standing_objection(state: State, members: Membership, change: ChangeMembers
     homes = {one.store_id for one in members.members if one.replica_id in leaving}
     for step in change.steps:
         store = StoreId(step.store)
-        if step.kind is ChangeKind.REMOVE or store in homes:
+        if step.kind is ChangeKind.REMOVE:
+            continue
+        known = state.stores.get(store)
+        if known is not None and step.incarnation in known.drained:
+            return f"data directory {step.incarnation} of {store} is drained"
+        if store in homes:
             continue
         if not standing.takes_replicas(state, store):
             return f"store {store} takes no more replicas"
@@ -192,4 +198,6 @@ def _transfer_objection(state: State, transfer: TransferLeader) -> str:
         return f"replica {transfer.target} applies nothing"
     if not standing.takes_leaders(state, member.store_id):
         return f"store {member.store_id} takes no leaders"
+    if standing.is_drained(state, member):
+        return f"data directory {member.incarnation} of {member.store_id} is drained"
     return ""

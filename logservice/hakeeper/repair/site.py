@@ -101,14 +101,14 @@ class Site:
 
 
 def takes_another(state: State, shard: ShardState, store: StoreState) -> bool:
-    """Whether a live store takes a replica of the shard: it does not flap, has a working data
-    directory, and did not lately fail to start a replica of the shard.
+    """Whether a live store takes a replica of the shard: it does not flap, has a data directory
+    for it, and did not lately fail to start a replica of the shard.
     """
     return settled(state, store) and shard.avoid.get(store.store, 0) <= state.tick and works(store)
 
 
 def working(state: State) -> list[StoreState]:
-    """The stores that live, with a disk that works, by their ids."""
+    """The stores that live, with a disk that works and is not drained, by their ids."""
     return [
         store
         for store in state.sorted_stores()
@@ -117,8 +117,8 @@ def working(state: State) -> list[StoreState]:
 
 
 def works(store: StoreState) -> bool:
-    """Whether the store has a data directory that did not fail."""
-    return not all(directory.failed for directory in store.directories)
+    """Whether the store has a data directory that may get a replica."""
+    return bool(store.taking)
 
 
 def spread_of(state: State, shard: ShardState, stores: Iterable[StoreId]) -> Spread:

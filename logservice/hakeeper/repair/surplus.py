@@ -37,7 +37,7 @@ def choose(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -
             found[voter] is Health.ALIVE,
             (voter in members.witnesses) is full,
             home != named,
-            standing.takes_leaders(state, home),
+            member is not None and standing.may_lead_there(state, member),
             voter == leads,
             -len(store.replicas) if store is not None else 0,
             voter,

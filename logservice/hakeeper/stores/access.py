@@ -2,9 +2,10 @@
 
 Theory of operation. The list lives in shard 0, so that every store follows the same one and a
 change survives whatever a majority survives. A change adds roles to, or takes roles from, one
-identity over one scope; the same change twice is one change. A store learns of a change by the
-answer to its next heartbeat (`heartbeats._reply`): the heartbeat says which version the store has,
-and the answer carries the list when the version has changed.
+identity over one scope; the same change twice is one change. Denials change likewise, in a table
+of their own. A store learns of a change by the answer to its next heartbeat (`heartbeats._reply`):
+the heartbeat says which version the store has, and the answer carries the list when the version has
+changed.
 
 Who may change it is decided at the edge, before it is proposed (`server.edge.gate`).
 """
@@ -17,7 +18,14 @@ from logservice_wire.errors import InvalidArgument, Reason
 from logservice_wire.roles import Role
 
 from logservice import bounds
-from logservice.access import by_identity, check_grantee, checked_roles
+from logservice.access import (
+    ALL,
+    by_identity,
+    check_denied,
+    check_grantee,
+    checked_roles,
+    denied_roles,
+)
 from logservice.hakeeper.commands.proposals import AccessGrant, ChangeAccess
 from logservice.hakeeper.state import State
 from logservice.outcome import Applied, Outcome, Rejected
@@ -29,9 +37,12 @@ _HOLD_ROLE: Final = 2
 def apply_change(state: State, change: ChangeAccess) -> Outcome:
     """`value` of the outcome is the version of the list that has the change.
 
-    Rejected: INVALID_ARGUMENT for an invalid identity, scope or role, or for a change without
-    roles; BUSY when there are ACCESS_GRANTS_MAX grants.
+    Rejected: INVALID_ARGUMENT for an invalid identity, scope or role, for a change without
+    roles, or for one of grants and denials at once; BUSY when there are ACCESS_GRANTS_MAX
+    grants, or ACCESS_DENIALS_MAX denials.
     """
+    if change.deny or change.undeny:
+        return _change_denial(state, change)
     try:
         check_grantee(change.identity, change.scope)
         granted, revoked = checked_roles(change.grant), checked_roles(change.revoke)
@@ -41,27 +52,67 @@ def apply_change(state: State, change: ChangeAccess) -> Outcome:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "needs version 2"})
     if not granted and not revoked:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "none is named"})
-    scopes = state.access.get(change.identity, {})
-    before = scopes.get(change.scope, ())
+    before = state.access.get(change.identity, {}).get(change.scope, ())
     after = tuple(sorted({*before, *granted} - set(revoked)))
+    return _put(state, state.access, change, before, after, bounds.ACCESS_GRANTS_MAX)
+
+
+def _change_denial(state: State, change: ChangeAccess) -> Outcome:
+    try:
+        check_denied(change.identity, change.scope)
+        denied, undenied = denied_roles(change.deny), denied_roles(change.undeny)
+    except InvalidArgument as error:
+        return Rejected(Reason.INVALID_ARGUMENT, {**error.metadata, "why": error.message})
+    if change.grant or change.revoke:
+        why = "a change is of grants or of denials"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": why})
+    before = state.denied.get(change.identity, {}).get(change.scope, ())
+    if ALL in before and undenied and ALL not in undenied:
+        why = f"the rule denies all roles, those of later releases, too: undeny {ALL}"
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": why})
+    if ALL in undenied:
+        after = denied
+    elif ALL in {*before, *denied}:
+        after = (ALL,)
+    else:
+        after = tuple(sorted({*before, *denied} - set(undenied)))
+    return _put(state, state.denied, change, before, after, bounds.ACCESS_DENIALS_MAX)
+
+
+def _put(
+    state: State,
+    table: dict[str, dict[str, tuple[str, ...]]],
+    change: ChangeAccess,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    rules_max: int,
+) -> Outcome:
+    """The rule of an identity and a scope has the roles `after`, and had those `before`."""
     if after == before:
         return Applied(value=state.access_version)
-    count = sum(len(one) for one in state.access.values())
-    if not before and count >= bounds.ACCESS_GRANTS_MAX:
-        return Rejected(Reason.BUSY, {"limit": str(bounds.ACCESS_GRANTS_MAX)})
-    scopes = {scope: roles for scope, roles in scopes.items() if scope != change.scope}
-    if after:
-        scopes[change.scope] = after
+    count = sum(len(one) for one in table.values())
+    if not before and count >= rules_max:
+        return Rejected(Reason.BUSY, {"limit": str(rules_max)})
+    scopes = {**table.get(change.identity, {}), change.scope: after}
+    if not after:
+        del scopes[change.scope]
     if scopes:
-        state.access[change.identity] = dict(sorted(scopes.items()))
+        table[change.identity] = dict(sorted(scopes.items()))
     else:
-        del state.access[change.identity]
+        del table[change.identity]
     state.access_version += 1
     return Applied(value=state.access_version)
 
 
 def grants(state: State) -> tuple[AccessGrant, ...]:
-    """The whole list, in a fixed order."""
-    return tuple(
-        AccessGrant(grant.identity, grant.scope, grant.roles) for grant in by_identity(state.access)
-    )
+    """All grants, in a fixed order."""
+    return _rows(state.access)
+
+
+def denials(state: State) -> tuple[AccessGrant, ...]:
+    """All denials, in a fixed order."""
+    return _rows(state.denied)
+
+
+def _rows(table: dict[str, dict[str, tuple[str, ...]]]) -> tuple[AccessGrant, ...]:
+    return tuple(AccessGrant(one.identity, one.scope, one.roles) for one in by_identity(table))

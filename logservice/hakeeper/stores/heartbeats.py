@@ -53,7 +53,15 @@ from logservice.hakeeper.commands.proposals import (
 )
 from logservice.hakeeper.marks import mark, mark_stores
 from logservice.hakeeper.state import ShardState, State, StoreState, decoded
-from logservice.hakeeper.stores import access, delivery, enrolment, limits, service_holds, services
+from logservice.hakeeper.stores import (
+    access,
+    delivery,
+    enrolment,
+    limits,
+    quotas,
+    service_holds,
+    services,
+)
 from logservice.hakeeper.stores.belief import confirmed, speaks
 from logservice.hakeeper.stores.drives import hear
 from logservice.hakeeper.stores.health import silent
@@ -459,5 +467,8 @@ def _reply(
         catch_up_bytes_per_s=state.catch_up_bytes_per_s,
         tail_read_bytes_per_s=state.tail_read_bytes_per_s,
         catch_up_read_bytes_per_s=state.catch_up_read_bytes_per_s,
+        denials=() if beat.access_version == state.access_version else access.denials(state),
+        quotas_version=state.quotas_version,
+        quotas=quotas.news(state, beat.quotas_version),
     )
     return Applied(data=replies.encode(reply))

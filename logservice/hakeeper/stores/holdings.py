@@ -8,7 +8,8 @@ shards are *restless*. A shard is restless when a look at it could do something 
     of itself    it is joint, has too few or too many voters, not the learners of its policy, two
                  memberships of one epoch, or a replica that may be abandoned or stands still
     a member     its store does not plainly report it: exactly this replica in exactly this working
-                 data directory, not halted; or the store is silent, or is drained
+                 data directory, not halted; or the store is silent, or is drained, or a data
+                 directory of it that has a member is
     a stray      a store runs or stores a replica that the shard's membership does not have there
 
 All other shards have all their members up, and all their voters; a look at one of them does nothing
@@ -201,7 +202,9 @@ class Holdings:
         away = frozenset(
             store.store
             for store in state.stores.values()
-            if store.mode is StoreMode.DRAINING or silent(state, store.last_tick)
+            if store.mode is StoreMode.DRAINING
+            or silent(state, store.last_tick)
+            or any(one in self.load_of for one in store.drained)
         )
         if self._sorted is None or away != self._away or len(self._touched) > _FEW:
             found = self.uneasy | self.strays.keys()

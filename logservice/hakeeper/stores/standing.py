@@ -14,6 +14,7 @@ from logservice.hakeeper.commands.verbs import Errand, StoreMode
 from logservice.hakeeper.spoken import spoken
 from logservice.hakeeper.state import LeaderWish, ShardState, State, Wish
 from logservice.ids import ShardId, StoreId
+from logservice.membership import Member
 from logservice.versions import CLOCK_LABEL
 
 
@@ -31,6 +32,19 @@ def takes_replicas(state: State, store: StoreId) -> bool:
 def takes_leaders(state: State, store: StoreId) -> bool:
     """Whether HAKeeper may hand a leadership to the store."""
     return mode_of(state, store) is not StoreMode.DRAINING and not clock_far(state, store)
+
+
+def is_drained(state: State, member: Member) -> bool:
+    """Whether the replica shall leave: its store is drained, or its data directory is."""
+    store = state.stores.get(member.store_id)
+    return store is not None and (
+        store.mode is StoreMode.DRAINING or member.incarnation in store.drained
+    )
+
+
+def may_lead_there(state: State, member: Member) -> bool:
+    """Whether HAKeeper may hand a leadership to the replica, for the place where it is."""
+    return takes_leaders(state, member.store_id) and not is_drained(state, member)
 
 
 def clock_far(state: State, store: StoreId) -> bool:

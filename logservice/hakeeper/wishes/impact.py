@@ -38,7 +38,7 @@ from logservice.hakeeper.stores.holdings import lend
 from logservice.hakeeper.stores.zones import NO_ZONE, zone_of
 from logservice.hakeeper.wishes import named_store
 from logservice.hakeeper.wishes.ample import Ample
-from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
 from logservice.sliced import Sliced
 
@@ -75,9 +75,10 @@ def of(state: State, stores: Collection[StoreId]) -> Impact:
     return Sliced(in_slices(state, stores)).at_a_stretch()
 
 
-def of_drain(state: State, store: StoreId) -> list[Finding]:
-    """What would wait if the store were drained: it goes on until all replicas have left, so no
-    quorum is at stake.
+def of_drain(state: State, store: StoreId, incarnation: Incarnation | None = None) -> list[Finding]:
+    """What would wait if the store, or one data directory of it, were drained: it goes on until all
+    replicas have left, so no quorum is at stake. A replica never goes to another directory of its
+    store, so both are judged as if the store were away.
     """
     away = frozenset((store,))
     after = _without(state, away)
@@ -86,13 +87,13 @@ def of_drain(state: State, store: StoreId) -> list[Finding]:
     findings: list[Finding] = []
     judged = 0
     for shard, member in members_on(state, store):
-        if ample.has_room(shard, member):
+        if incarnation not in (None, member.incarnation) or ample.has_room(shard, member):
             continue
         if judged == bounds.HAKEEPER_JUDGED_PER_VERB_MAX:
             break
         judged += 1
         findings += _places(state, placement, shard, [member], {member.replica_id})
-    return findings + _bytes(state, away)
+    return findings + _bytes(state, away, incarnation)
 
 
 def in_slices(state: State, stores: Collection[StoreId]) -> Generator[None, None, Impact]:
@@ -235,15 +236,21 @@ def zones(state: State, shard: ShardState, gone: Collection[ReplicaId]) -> set[s
     return found
 
 
-def _bytes(state: State, away: Collection[StoreId]) -> list[Finding]:
+def _bytes(
+    state: State, away: Collection[StoreId], only: Incarnation | None = None
+) -> list[Finding]:
+    """`only`: the one data directory that counts of those stores."""
     needed = free = 0
     for store in state.sorted_stores():
         for directory in store.directories:
+            if store.store in away and only not in (None, directory.incarnation):
+                continue
             if store.store in away:
                 needed += directory.used_bytes if store.replicas else 0
             elif live_store(state, store.store) is not None and not directory.failed:
                 free += directory.free_bytes
     if needed <= free:
         return []
-    text = f"{needed} bytes are on the stores, and {free} are free on the others"
+    where = "on the stores" if only is None else "in the directory"
+    text = f"{needed} bytes are {where}, and {free} are free on the others"
     return [Finding(CAPACITY, None, text)]

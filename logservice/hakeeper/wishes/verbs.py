@@ -11,9 +11,11 @@ from logservice.hakeeper.stores import services, tn_shards
 from logservice.hakeeper.wishes import (
     adoption,
     balancing,
+    directories,
     forgetting,
     leader_wishes,
     one_time,
+    quotas,
     settings,
     store_modes,
 )
@@ -27,6 +29,8 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
     match verb:
         case verbs.SetStoreMode():
             return store_modes.apply_mode(state, verb)
+        case verbs.DrainDirectory():
+            return directories.apply_drain(state, verb)
         case verbs.SetRepair():
             return store_modes.apply_repair(state, verb)
         case verbs.ForgetStore():
@@ -51,3 +55,5 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
             return tn_shards.apply_delete(state, verb)
         case verbs.AdoptShard():
             return adoption.apply_adopt(state, verb)
+        case verbs.SetQuota():
+            return quotas.apply_quota(state, verb)

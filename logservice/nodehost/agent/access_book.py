@@ -16,12 +16,16 @@ INV-ACCESS-2: from cluster version 2 on a list that HAKeeper has not confirmed f
 grants nothing. So a revocation is complete when every store has it, or that time has passed. After
 a restart the age is counted by the wall clock, from the time that the directory's file names. If
 the clock says that this is still to come, the age is not known, and so the list is too old.
+
+The file has a second form, for a list with denials; only from cluster version 2 on there are any. A
+program that does not know it takes it for damaged, and so lets nobody in.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -30,19 +34,43 @@ from logservice.access import AccessList, Grant
 from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.hakeeper.commands.wire_types import Natural
-from logservice.nodehost.agent.remembered_file import Copy, PageForm, RememberedFile
+from logservice.nodehost.agent.remembered_file import CRC_BYTES, Copy, PageForm, RememberedFile
 
 logger = logging.getLogger(__name__)
 
 _VERSION = b"\x01"
+_DENYING = b"\x02"
 
 
 class _Page(Struct, array_like=True, forbid_unknown_fields=True):
     version: Natural = 0
     grants: tuple[AccessGrant, ...] = ()
+    denials: tuple[AccessGrant, ...] = ()
 
 
-_FORM = PageForm("the access list", _VERSION, _Page)
+class _Granting(Struct, array_like=True, forbid_unknown_fields=True):
+    version: Natural = 0
+    grants: tuple[AccessGrant, ...] = ()
+
+
+class _Form(PageForm[_Page]):
+    """Writes the first form where it says all that there is."""
+
+    _first: Final = PageForm("the access list", _VERSION, _Granting)
+
+    def encode(self, page: _Page) -> bytes:
+        if page.denials:
+            return super().encode(page)
+        return self._first.encode(_Granting(page.version, page.grants))
+
+    def decode(self, data: bytes) -> _Page:
+        if data[CRC_BYTES:][:1] == _DENYING:
+            return super().decode(data)
+        found = self._first.decode(data)
+        return _Page(found.version, found.grants)
+
+
+_FORM = _Form("the access list", _DENYING, _Page)
 
 
 class AccessBook:
@@ -67,6 +95,7 @@ class AccessBook:
         self._current_s = current_s
         self._confirmed_s = float("-inf")
         newest = max([_Page(), *self._file.found], key=lambda page: page.version)
+        self._page = newest
         self.list = _list(newest)
         """The list in force here."""
 
@@ -86,18 +115,34 @@ class AccessBook:
         age_s = (self._clock.wall_us() - self._heard_us) / 1_000_000
         return not 0 <= age_s <= bounds.GRANT_AGE_MAX_S
 
+    def add_copy(self, copy: Copy) -> None:
+        """Keep a copy there, too."""
+        self._file.add(copy, self._page)
+
+    def drop_copy(self, path: str) -> None:
+        """Keep none there any more."""
+        self._file.drop(path)
+
     def confirm(self) -> None:
         """HAKeeper has answered: `list` is its own."""
         self._confirmed_s = self._clock.monotonic()
 
-    def update(self, version: int, grants: Sequence[AccessGrant]) -> None:
+    def update(
+        self, version: int, grants: Sequence[AccessGrant], denials: Sequence[AccessGrant] = ()
+    ) -> None:
         """Take in what a heartbeat's answer says; it is in force at once."""
-        page = _Page(version, tuple(grants))
+        page = self._page = _Page(version, tuple(grants), tuple(denials))
         self.list = _list(page)
-        logger.info("access list %d is in force: %d grants", version, len(page.grants))
+        logger.info(
+            "access list %d is in force: %d grants, %d denials",
+            version,
+            len(page.grants),
+            len(page.denials),
+        )
         self._file.write(page)
 
 
 def _list(page: _Page) -> AccessList:
     grants = [Grant(one.identity, one.scope, one.roles) for one in page.grants]
-    return AccessList(page.version, grants)
+    denials = [Grant(one.identity, one.scope, one.roles) for one in page.denials]
+    return AccessList(page.version, grants, denials)

@@ -75,6 +75,14 @@ class AddressBook:
         """Shard 0's newest membership heard of; empty when none was."""
         return decoded(self._page.hakeeper)
 
+    def add_copy(self, copy: Copy) -> None:
+        """Keep a copy there, too."""
+        self._file.add(copy, self._page)
+
+    def drop_copy(self, path: str) -> None:
+        """Keep none there any more."""
+        self._file.drop(path)
+
     def enrolled(self, peer: PeerIdentity) -> bool:
         """See `peers.requests.Directory`."""
         named = peer.store_id in self._seeds

@@ -78,6 +78,14 @@ class Directory:
         self._changed = False
         self._written_s = float("-inf")
 
+    def add_copy(self, copy: Copy) -> None:
+        """Keep a copy there, too, from the next time on that the copies are written."""
+        self._file.add(copy)
+
+    def drop_copy(self, path: str) -> None:
+        """Keep none there any more."""
+        self._file.drop(path)
+
     @property
     def heard_us(self) -> int:
         """The wall clock when HAKeeper last said that nothing was newer, 0 for never."""

@@ -258,10 +258,8 @@ class HAKeeperClient:
         its own moment, so that a large cluster holds up no event loop.
         """
         paged = self._host.cluster_version.value >= _PAGED
-        asked = queries.GetSummary() if paged else queries.GetCluster()
         until_s = self._host.clock.monotonic() + timeout_s
-        answer = await self.query(asked, timeout_s, stale=stale)
-        assert isinstance(answer, ClusterView)
+        answer = await self.summary(timeout_s, stale=stale)
         shards, after, more = list(answer.shards), HAKEEPER_SHARD, paged
         while more:
             await asyncio.sleep(0)
@@ -271,6 +269,14 @@ class HAKeeperClient:
             shards += page.shards
             after, more = page.after, bool(page.after)
         return replace(answer, shards=tuple(shards))
+
+    async def summary(self, timeout_s: float, *, stale: bool = False) -> ClusterView:
+        """The cluster without its logs; before cluster version 2 with all of them."""
+        paged = self._host.cluster_version.value >= _PAGED
+        asked = queries.GetSummary() if paged else queries.GetCluster()
+        answer = await self.query(asked, timeout_s, stale=stale)
+        assert isinstance(answer, ClusterView)
+        return answer
 
     async def shard(
         self, shard: ShardId, timeout_s: float, *, stale: bool = False

@@ -149,6 +149,7 @@ class HeartbeatSender:
         self._boot_id = host.identity.boot_id
         self._sequence = 0
         self._base = 0
+        self._full_due = False
         self._reported: dict[ShardId, ReplicaReport] = {}
         self._results: dict[int, CommandResult] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -195,6 +196,12 @@ class HeartbeatSender:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._learner.stop()
 
+    def report_all(self) -> None:
+        """The next heartbeat is a full report: the data directories have changed, and HAKeeper
+        forgets then what it queued for this store and what is stored here.
+        """
+        self._full_due = True
+
     async def settle(self) -> None:
         """Wait until no command is under way."""
         while self._tasks:
@@ -235,12 +242,14 @@ class HeartbeatSender:
         placed = reply.phase not in (Phase.CREATED, Phase.BOOTSTRAPPING)
         self._learner.hear(reply.cluster_version, placed=placed)
         if reply.access is not None:
-            self._access.update(reply.access_version, reply.access)
+            self._access.update(reply.access_version, reply.access, reply.denials)
         self._access.confirm()
         self._take_stores(reply)
         if reply.limits is not None:
             self._host.limit(reply.limits_version, reply.limits)
         self._host.limits.confirm(asked_s)
+        if reply.quotas is not None:
+            self._host.quotas.update(reply.quotas_version, reply.quotas)
         self._host.catch_up.change(reply.catch_up_bytes_per_s)
         self._host.reads.change(reply.tail_read_bytes_per_s, reply.catch_up_read_bytes_per_s)
         if reply.index and self._directory.hear(
@@ -321,6 +330,8 @@ class HeartbeatSender:
 
     def _heartbeat(self) -> tuple[proposals.StoreHeartbeat, dict[ShardId, ReplicaReport]]:
         reports = self._reports()
+        if self._full_due:
+            self._base, self._full_due = 0, False
         full = self._base == 0
         known = {(report.shard, report.replica) for report in reports.values()}
         stored = tuple(item for item in self._host.directories.replicas() if item not in known)
@@ -358,6 +369,7 @@ class HeartbeatSender:
             stuck=self._stuck,
             stores_index=self._stores_index if self._host.cluster_version.value >= 2 else 0,
             limits_version=self._host.limits.version,
+            quotas_version=self._host.quotas.version,
         )
         return beat, reports
 

@@ -17,7 +17,7 @@ import functools
 import logging
 import struct
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from logservice.nodehost.disks.executor import Executor, InlineExecutor
 logger = logging.getLogger(__name__)
 
 _CRC = struct.Struct("<I")
+CRC_BYTES: Final = _CRC.size
+"""Bytes before the version byte."""
 
 P = TypeVar("P")
 
@@ -90,7 +92,7 @@ class RememberedFile(Generic[P]):
         self.unread: OSError | None = None
         """Why a copy could not be read, None when all could."""
         self._form = form
-        self._copies = tuple(copies)
+        self._copies = list(copies)
         self._page: P | None = None
         for vfs, path, _ in self._copies:
             try:
@@ -105,6 +107,19 @@ class RememberedFile(Generic[P]):
         self._page = page
         for copy in self._copies:
             copy.executor.submit(functools.partial(self._write, copy))
+
+    def add(self, copy: Copy, page: P | None = None) -> None:
+        """One more data directory has a copy. It begins with `page`, which is what holds now; with
+        None it begins with the next write.
+        """
+        self._copies.append(copy)
+        if page is not None:
+            self._page = page
+            copy.executor.submit(functools.partial(self._write, copy))
+
+    def drop(self, path: str) -> None:
+        """The copy at that path is not written any more. What was handed to its executor may be."""
+        self._copies = [copy for copy in self._copies if copy.path != path]
 
     def _write(self, copy: Copy) -> None:
         # The page of now: if several writes had to wait, the first brings the newest.

@@ -33,6 +33,7 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.executor import Executor, ThreadExecutor
 from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.nodehost.integrity.scrub import Scrubber
+from logservice.nodehost.measuring.disk import remove_leftover
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation.asked import AskedSnapshots
 from logservice.nodehost.truncation.exports import ExportedSnapshots
@@ -130,6 +131,8 @@ class StoreDirectory:
             raise
         try:
             self._tell_recovery(path)
+            with contextlib.suppress(OSError):
+                remove_leftover(seams.vfs, path)
             self.meter = LogDbMeter(self.logdb)
             self.exports = ExportedSnapshots(
                 seams.vfs, posixpath.join(path, "exports"), self.meter, count_max=exports_max

@@ -22,7 +22,7 @@ import posixpath
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from logservice_wire.errors import InvalidArgument, NotReady, ShardNotFound
@@ -64,10 +64,11 @@ from logservice.nodehost.assembly.store_directory import (
 )
 from logservice.nodehost.integrity.comparison import Comparer
 from logservice.nodehost.integrity.repair import Repairer
-from logservice.nodehost.integrity.scrub import ScrubPass
+from logservice.nodehost.integrity.scrub import Scrubber, ScrubPass
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sealing_keys import Keys
 from logservice.state_machine import StateMachine
@@ -166,6 +167,7 @@ class StoreParts:
         """
         self.settings = settings
         self._seams = seams
+        self._keys = settings.keys
         self.directories: list[StoreDirectory] = []
         self.unopened: list[DirectoryReport] = []
         try:
@@ -207,7 +209,7 @@ class StoreParts:
             store_id=settings.store_id,
             draw_incarnation=lambda: seams.draw_id() | 1,
             options=settings.logdb,
-            keys=settings.keys,
+            keys=self._keys,
             draw_bytes=seams.draw_bytes,
             exports_max=settings.exports_max,
             replay_entries_max=settings.replay_entries_max,
@@ -287,6 +289,11 @@ class StoreParts:
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
 
+    @property
+    def _books(self) -> Mapping[str, AddressBook | Directory | AccessBook]:
+        """What is remembered, by the names of the files."""
+        return {"ADDRESSES": self.book, "DIRECTORY": self.directory, "ACCESS": self.access}
+
     def _lookups(self) -> Lookups:
         return Lookups(
             self.client,
@@ -302,10 +309,11 @@ class StoreParts:
 
     def _copies(self, name: str) -> list[Copy]:
         """The copies of a remembered file, one in each data directory."""
-        return [
-            Copy(one.seams.vfs, posixpath.join(one.data.path, name), one.seams.export_executor)
-            for one in self.directories
-        ]
+        return [self._copy(name, one) for one in self.directories]
+
+    def _copy(self, name: str, directory: StoreDirectory) -> Copy:
+        path = posixpath.join(directory.data.path, name)
+        return Copy(directory.seams.vfs, path, directory.seams.export_executor)
 
     def use_keys(self, keys: Keys) -> None:
         """Another ring of keys from now on, in every data directory. Raises KeysMissing, and
@@ -316,11 +324,63 @@ class StoreParts:
             logdb.check_keys(keys)
         for logdb in working:
             logdb.use_keys(keys)
+        self._keys = keys
 
     @property
     def encrypts(self) -> bool:
         """Whether entries that are written now are encrypted, in every data directory."""
         return all(one.logdb.encrypts for one in self.directories)
+
+    def configure(
+        self, scrub_interval_s: float, scrub_bytes_per_s: int, compare_interval_s: float
+    ) -> None:
+        """Other paces of the scrub and the comparison from now on, also in directories that come
+        later.
+        """
+        self.settings = replace(self.settings, scrub_interval_s=scrub_interval_s)
+        for directory, scrubber in zip(self.directories, self.scrubbers, strict=True):
+            directory.used.budget.bytes_per_s = scrub_bytes_per_s
+            scrubber.pass_every(scrub_interval_s)
+        self.comparer.pass_every(compare_interval_s)
+
+    def open_directory(self, path: str) -> StoreDirectory:
+        """Open one more data directory, which is not used yet. It may take as long as the disk
+        likes, and runs in any thread. Raises InvalidArgument, WrongCluster, OSError, KvError.
+        """
+        seams = self._seams.disk(path)
+        try:
+            return self._open(path, seams)
+        except BaseException:
+            seams.shut_down()
+            raise
+
+    def take_directory(self, directory: StoreDirectory) -> tuple[TruncationWorker, Scrubber]:
+        """Use a directory from now on, in which no replica is. The caller runs what is returned."""
+        worker = directory.worker(self.host)
+        scrubber = directory.scrubber(self.host, self._seams.clock, self.settings.scrub_interval_s)
+        self.directories.append(directory)
+        self.workers.append(worker)
+        self.scrubbers.append(scrubber)
+        directory.answer(self.host, worker)
+        self.host.add_directory(directory.used)
+        for name, book in self._books.items():
+            book.add_copy(self._copy(name, directory))
+        if self.heartbeats is not None:
+            self.heartbeats.report_all()
+        return worker, scrubber
+
+    def drop_directory(self, directory: StoreDirectory) -> None:
+        """Do not use a directory any more, in which no replica is. The caller has stopped its
+        worker and its scrubber, and closes it.
+        """
+        self.host.remove_directory(directory.used)
+        place = self.directories.index(directory)
+        for one in (self.directories, self.workers, self.scrubbers):
+            del one[place]
+        for name, book in self._books.items():
+            book.drop_copy(self._copy(name, directory).path)
+        if self.heartbeats is not None:
+            self.heartbeats.report_all()
 
     async def start(self) -> None:
         """Open the peer port and start every replica found. Raises OSError (port in use)."""

@@ -5,6 +5,9 @@ where the caller says (HAKeeper binds a replica to one incarnation before it sta
 says, it goes to the working directory with the fewest replicas; of several such, to the first in
 the order of the configuration.
 
+A directory may come and go while the store runs (`assembly.directory_changes`). One that is leaving
+takes no replica.
+
 INV-HOST-3: data or a tombstone of one (shard, replica) is in at most one directory of the store:
 ids are never reused, and `place` finds the holder before it chooses.
 """
@@ -37,15 +40,17 @@ class Directories:
 
         Raises InvalidArgument when `directories` is empty, or two of them are the same.
         """
-        self._all = tuple(directories)
+        self._all = list(directories)
         self._unopened = tuple(unopened)
+        self._make_engine: Callable[[Directory], Engine] | None = None
+        self._inline_max_s = -1.0
         incarnations = {directory.incarnation for directory in self._all}
         if not self._all or len(incarnations) != len(self._all):
             raise InvalidArgument("expected different data directories", field="data_directories")
 
     def __iter__(self) -> Iterator[Directory]:
         """All directories, failed ones too."""
-        return iter(self._all)
+        return iter(tuple(self._all))
 
     def __len__(self) -> int:
         """The number of directories, failed ones too."""
@@ -61,22 +66,51 @@ class Directories:
         on_segment: Callable[[Directory], None],
         on_fault: Callable[[ShardId, ReplicaId], None],
     ) -> None:
-        """Give each directory its engine. See `Engine`; for `on_fault` see `LogDb`."""
-        # A stuck disk must not stop the others: with several disks the loop waits for none.
-        inline_max_s = options.fsync_inline_max_s if len(self._all) == 1 else -1.0
-        for directory in self._all:
-            directory.engine = Engine(
+        """Give each directory its engine, and those that come later. See `Engine`; for `on_fault`
+        see `LogDb`.
+        """
+        self._inline_max_s = options.fsync_inline_max_s
+
+        def make(directory: Directory) -> Engine:
+            directory.logdb.on_fault = on_fault
+            return Engine(
                 directory.logdb,
                 transport,
                 directory.executor,
                 clock,
-                inline_max_s,
+                self._inline_s,
                 options.group_bytes_goal,
                 on_fatal,
                 functools.partial(on_disk_failed, directory),
                 functools.partial(on_segment, directory),
             )
-            directory.logdb.on_fault = on_fault
+
+        self._make_engine = make
+        for directory in self._all:
+            directory.engine = make(directory)
+
+    @property
+    def _inline_s(self) -> float:
+        """For how slow a disk the loop waits. A stuck disk must not stop the others: with several
+        disks the loop waits for none.
+        """
+        return self._inline_max_s if len(self._all) == 1 else -1.0
+
+    def add(self, directory: Directory) -> None:
+        """One more, while the engines run."""
+        assert self._make_engine is not None
+        self._all.append(directory)
+        directory.engine = self._make_engine(directory)
+        self._follow_number()
+
+    def remove(self, directory: Directory) -> None:
+        """It is not used any more. Its engine goes on until somebody stops it."""
+        self._all.remove(directory)
+        self._follow_number()
+
+    def _follow_number(self) -> None:
+        for directory in self._all:
+            directory.engine.inline_max_s = self._inline_s
 
     def infos(self) -> list[DirectoryReport]:
         """The report of each directory, also of those that failed or were not opened."""
@@ -136,6 +170,8 @@ class Directories:
         found = found or self.roomiest()
         if found.failed:
             raise Halted(f"data directory {found.path}: {found.failed}", shard=shard)
+        if found.leaving and not found.logdb.knows(shard, replica):
+            raise InvalidArgument(f"{found.path} is being removed", field="incarnation")
         return found
 
     def of(self, incarnation: Incarnation) -> Directory | None:
@@ -149,4 +185,5 @@ class Directories:
         """The working directory with the fewest replicas; raises Halted when none works."""
         if not self.working:
             raise Halted("every data directory of the store failed")
-        return min(self.working, key=lambda directory: len(directory.logdb.replicas()))
+        staying = [one for one in self.working if not one.leaving] or self.working
+        return min(staying, key=lambda directory: len(directory.logdb.replicas()))

@@ -43,8 +43,9 @@ class Directory:
     neither wait for a write nor hold one up. newest_export and drop_exports give and remove the
     exported snapshots of a replica; forget_exports removes those at an index and above, after any
     that is being written. budget is the rate of reads that nobody waits for. failed says why the
-    directory is not used any more, and is empty while it is used. engine is there from the
-    NodeHost's start on. disk is what the disk takes, as of the newest look.
+    directory is not used any more, and is empty while it is used. leaving: it is being removed from
+    the store. engine is there from the NodeHost's start on. disk is what the disk takes, as of the
+    newest look.
     """
 
     incarnation: Incarnation
@@ -56,6 +57,7 @@ class Directory:
     forget_exports: Callable[[ShardId, ReplicaId, Index], Awaitable[None]] = _no_exports
     budget: ReadBudget = field(default_factory=lambda: ReadBudget(SystemClock()))
     failed: str = ""
+    leaving: bool = False
     engine: Engine = field(init=False)
     disk: DiskState = field(init=False)
 

@@ -117,7 +117,8 @@ class Engine:
         self._transport = transport
         self._executor = executor
         self._clock = clock
-        self._inline_max_s = fsync_inline_max_s
+        self.inline_max_s = fsync_inline_max_s
+        """The loop waits for no disk that is slower; it may change."""
         self._goal_bytes = group_bytes_goal
         self._fast_goal_bytes = min(group_bytes_goal, bounds.LOGDB_GROUP_BYTES_FAST)
         self._on_fatal = on_fatal
@@ -271,7 +272,7 @@ class Engine:
             now_s = self._clock.monotonic()
             since_s = now_s if since_s is None else since_s
             patience_s = bounds.FSYNC_PATIENCE_S - (now_s - since_s)
-            goes_on = self._write_s > self._inline_max_s and not first.finished.done()
+            goes_on = self._write_s > self.inline_max_s and not first.finished.done()
             if goes_on or patience_s <= 0 or not self._executor.wait(first.finished, patience_s):
                 self._call_back(first)
                 return

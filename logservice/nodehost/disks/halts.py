@@ -16,7 +16,7 @@ from collections.abc import Callable
 from logservice_wire.errors import Halted
 
 from logservice.events import Event, emit
-from logservice.ids import ReplicaId, ShardId
+from logservice.ids import Incarnation, ReplicaId, ShardId
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
@@ -61,6 +61,12 @@ class Halts:
         halted = self._by_shard.get(shard)
         if halted is not None and replica in (None, halted.replica):
             del self._by_shard[shard]
+
+    def forget_directory(self, incarnation: Incarnation) -> None:
+        """The store has that directory no more, and nothing to say of what was in it."""
+        for shard, halted in list(self._by_shard.items()):
+            if halted.incarnation == incarnation:
+                del self._by_shard[shard]
 
     def repairable(self) -> list[ReplicaLog]:
         """Logs of halted replicas that may be repaired in place, by shard. A witness is not: peers

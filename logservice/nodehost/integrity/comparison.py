@@ -64,6 +64,7 @@ from logservice.nodehost.integrity.divergence import Judgement, Verdict, judge
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
+from logservice.pause import Pause
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)
@@ -119,6 +120,7 @@ class Comparer:
         self._requests = requests
         self._clock = clock
         self._pass_interval_s = pass_interval_s
+        self._pause = Pause()
         self._due_s = clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
         self._compared: dict[ShardId, _Compared] = {}
         self._undecided: dict[ShardId, _Undecided] = {}
@@ -153,8 +155,15 @@ class Comparer:
             pause_s = self._due_s - self._clock.monotonic()
             if self._undecided:
                 pause_s = min(pause_s, bounds.COMPARE_RETRY_S)
-            await asyncio.sleep(max(0.0, pause_s))
+            await self._pause.sleep(max(0.0, pause_s))
             await self.run_once()
+
+    def pass_every(self, interval_s: float) -> None:
+        """Another pause between passes; one that lasts now becomes shorter, and not longer."""
+        if interval_s != self._pass_interval_s:
+            self._due_s = min(self._due_s, self._clock.monotonic() + interval_s)
+            self._pass_interval_s = interval_s
+            self._pause.end()
 
     async def run_once(self) -> None:
         """A whole pass when one is due, else another look at what is undecided.

@@ -23,6 +23,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.scrub import ScrubTarget, Slice, read_slice
 from logservice.nodehost.disks.executor import Executor
 from logservice.nodehost.disks.read_budget import ReadBudget
+from logservice.pause import Pause
 
 
 @dataclass(slots=True)
@@ -80,11 +81,14 @@ class Scrubber:
         self._budget = budget
         self._on_damaged = on_damaged
         self._pass_interval_s = pass_interval_s
+        self._pause = Pause()
         self._slice_bytes = slice_bytes
         self._target: ScrubTarget | None = None
         self._due_s = clock.monotonic() + min(bounds.SCRUB_FIRST_PASS_S, pass_interval_s)
         self._began_s = self._due_s
         self._last_s = 0.0
+        self._ended = False
+        self._slicing: asyncio.Future[None] | None = None
 
     def look(self) -> ScrubPass:
         """Where it stands."""
@@ -98,10 +102,29 @@ class Scrubber:
     async def run(self) -> None:
         """Scrub for ever, at the bounded rate."""
         while True:
-            await asyncio.sleep(max(0.0, self._due_s - self._clock.monotonic()))
+            await self._pause.sleep(max(0.0, self._due_s - self._clock.monotonic()))
+            if self._ended:
+                return
             before = self.progress.bytes_verified
-            await self.run_once()
+            self._slicing = asyncio.get_running_loop().create_future()
+            try:
+                await self.run_once()
+            finally:
+                self._slicing.set_result(None)
             await self._budget.spend(self.progress.bytes_verified - before)
+
+    def pass_every(self, interval_s: float) -> None:
+        """Another pause between passes; one that lasts now becomes shorter, and not longer."""
+        if interval_s != self._pass_interval_s:
+            self._due_s = min(self._due_s, self._clock.monotonic() + interval_s)
+            self._pass_interval_s = interval_s
+            self._pause.end()
+
+    async def end(self) -> None:
+        """Begin no further slice, and wait for the one that is read: the directory is let go of."""
+        self._ended = True
+        if self._slicing is not None:
+            await self._slicing
 
     async def run_once(self) -> None:
         """Verify one slice; nothing happens before the next pass is due."""

@@ -105,6 +105,10 @@ class PeerRequests:
         self._is_member = is_member
         self._handlers: dict[str, tuple[Question[Any, Any], Handler[Any, Any]]] = {}
 
+    def restate(self, identity: PeerIdentity) -> None:
+        """This store states another identity from now on (`seam.Transport.restate`)."""
+        self._identity = identity
+
     # --- asking -----------------------------------------------------------------------------------
 
     async def ask(self, target: str, question: Question[Q, A], asked: Q, timeout_s: float) -> A:

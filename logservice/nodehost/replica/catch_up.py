@@ -101,6 +101,11 @@ class CatchUpBudget:
         if self._rate.change(bytes_per_s):
             self._serve()
 
+    def configure(self, bytes_per_s: int) -> None:
+        """The store is configured to another rate."""
+        if self._rate.configure(bytes_per_s):
+            self._serve()
+
     def ask(self, gate: CatchUpGate, low: int, free_bytes: int) -> None:
         """A member needs entries from `low` on; `gate.granted` is called, perhaps at once."""
         self._queue.append((gate, low, free_bytes))

@@ -124,6 +124,11 @@ class ReadLimit:
         if self._rate.change(bytes_per_s):
             self._serve()
 
+    def configure(self, bytes_per_s: int) -> None:
+        """The store is configured to another rate."""
+        if self._rate.configure(bytes_per_s):
+            self._serve()
+
     async def begin(self, whose: str, size: int, wait_s: float) -> ReadTurn:
         """A turn for a read of up to `size` bytes. Raises Busy after `wait_s`."""
         asked_s = self._now()
@@ -227,6 +232,11 @@ class ReadLimits:
         """The cluster's settings; 0: what the store is configured to."""
         self.of[ReadClass.TAIL].change(tail_bytes_per_s)
         self.of[ReadClass.CATCH_UP].change(catch_up_bytes_per_s)
+
+    def configure(self, tail_bytes_per_s: int, catch_up_bytes_per_s: int) -> None:
+        """The store is configured to other rates."""
+        self.of[ReadClass.TAIL].configure(tail_bytes_per_s)
+        self.of[ReadClass.CATCH_UP].configure(catch_up_bytes_per_s)
 
     def took(self) -> dict[str, Histogram]:
         """Microseconds of the reads that returned something, by class."""

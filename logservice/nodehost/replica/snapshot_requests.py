@@ -73,6 +73,10 @@ class SnapshotRequests:
         """Let `snapshots` do what is asked of replicas in the data directory."""
         self._snapshots[incarnation] = snapshots
 
+    def forget(self, incarnation: Incarnation) -> None:
+        """The data directory is not used any more."""
+        self._snapshots.pop(incarnation, None)
+
     async def run(
         self,
         shard: ShardId,

@@ -152,6 +152,10 @@ class MemoryTransport:
         """See `Transport`."""
         return self._address
 
+    def restate(self, identity: PeerIdentity) -> None:
+        """See `Transport`. Every message states it."""
+        self.identity = identity
+
     def set_address(self, store: StoreId, address: str, *others: str) -> None:
         """See `Transport`."""
         self._addresses[store] = (address, *others)

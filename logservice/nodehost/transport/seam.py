@@ -66,6 +66,13 @@ class Transport(Protocol):
         """``host:port`` that others can dial (the real port when 0 was asked for)."""
         ...
 
+    def restate(self, identity: PeerIdentity) -> None:
+        """State `identity` from now on: the same process has other data directories. Connections
+        that stated the earlier one to somebody are replaced, because a replica is heard only from a
+        connection that states its data directory.
+        """
+        ...
+
     def set_address(self, store: StoreId, address: str, *others: str) -> None:
         """Learn or change where `store` is; a live connection to an old address is replaced.
 

@@ -159,6 +159,21 @@ class TcpTransport:
         await asyncio.gather(*(line.close() for line in lines), *accepted, *self._closing)
         self._reserve.close()
 
+    def restate(self, identity: PeerIdentity) -> None:
+        """See `Transport`. What others dialed stays: there they speak, and this store only answers.
+        So do lines to bare addresses: no replica speaks there, and they end by themselves.
+        """
+        self._identity = identity
+        self._context = dataclasses.replace(self._context, identity=identity)
+        if self._reception is not None:
+            self._reception.restate(identity)
+        if self._handler is None:
+            return
+        for line in [*self._lines.values(), *self._bulk.values()]:
+            self._discard(line)
+        self._bulk = {}
+        self._lines = {store: self._new_line(store, Lane.MAIN) for store in self._addresses}
+
     async def renew_tls(self) -> None:
         """Take the certificates that `tls` has now, for handshakes from now on.
 

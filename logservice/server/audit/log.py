@@ -48,6 +48,7 @@ class AuditLog:
     ) -> None:
         """`data`: calls on data are written, too. The sizes apply to each trail."""
         self.data = data
+        self.directory = str(directory)
         self._store = store
         self._folding = Folding()
         self._admin_shares = Shares(bounds.AUDIT_ADMIN_BYTES_PER_S)

@@ -18,6 +18,7 @@ from logservice.ids import ShardId
 from logservice.server.audit.log import AuditLog
 from logservice.server.edge.call import Context
 from logservice.server.edge.gate import DIRECTORY, Caller
+from logservice.server.edge.identity_book import NOBODY, IdentityBook
 
 _REQUEST_CHARACTERS: Final = 1024
 """How much of the text of an administrative request a line of the audit log holds."""
@@ -28,10 +29,15 @@ _DENIALS: Final = frozenset({Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 class Auditor:
     """Puts calls into the words of the audit log; without a log it says nothing."""
 
-    def __init__(self, log: AuditLog | None) -> None:
-        """`log` None: there are no identities to speak of."""
+    def __init__(self, log: AuditLog | None, seen: IdentityBook | None = None) -> None:
+        """`log` None: there are no identities to speak of. `seen`: hears of denials, too."""
         self._log = log
-        self.data = log is not None and log.data
+        self._seen = seen
+
+    @property
+    def data(self) -> bool:
+        """Whether calls on data are written, too."""
+        return self._log is not None and self._log.data
 
     async def admitted(
         self, rpc: Rpc[Any, Any], context: Context, caller: Caller, shard: ShardId, request: Any
@@ -82,10 +88,14 @@ class Auditor:
     ) -> None:
         """A call was not let in. A call that is over a limit is not denied, and leaves no line."""
         undecided = DIRECTORY in error.metadata
+        if self._seen is not None and error.reason in _DENIALS:
+            who = caller.uri if caller is not None else NOBODY
+            self._seen.denied(who, context.peer(), rpc.name, shard, error)
         if self._log is not None and (error.reason in _DENIALS or undecided):
             line = self._line(rpc, context, caller, shard)
             decision = "undecided" if undecided else "denied"
-            self._log.deny({**line, "decision": decision, "reason": error.reason.value})
+            by = {"by": error.metadata["by"]} if "by" in error.metadata else {}
+            self._log.deny({**line, "decision": decision, "reason": error.reason.value, **by})
 
     @staticmethod
     def _line(

@@ -11,6 +11,9 @@ address and in all. Over the bound the oldest one is cut, because it has had the
 something. So a stranger who holds many pushes out its own, while a client is heard with its first
 call. An identity over its bound is told BUSY on the new connection, which is then cut.
 
+The bounds of identities and addresses may change at any time (`limit`). A connection that was
+within them once is not cut when they become lower.
+
 A connection is also cut by name in two cases: its client sent what no client of gRPC can send
 (`dispatch`), or too many of the bytes it sent wait to become a whole request (`undelivered`).
 
@@ -25,10 +28,11 @@ import contextlib
 import logging
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
@@ -53,6 +57,11 @@ _REST: Final = 20
 
 Peer = tuple[str, int]
 """Address and port of the other side."""
+
+_Socket = tuple[int, int]
+"""A descriptor and the inode behind it. Each socket has an inode of its own, so a number
+that is used again is another socket.
+"""
 
 _Seen = TypeVar("_Seen")
 _NOTHING: Final = Delivered()
@@ -98,6 +107,8 @@ class _Connection:
     group: str = ""
     """Whose bytes wait: an identity, or an address before a call has told the identity."""
     cut: bool = False
+    within: bool = False
+    """At a look it was within the bound of its address."""
 
 
 @dataclass(slots=True)
@@ -122,18 +133,26 @@ class Connections:
         """The calls of all connections whose request is not whole yet."""
         self._ports = frozenset(ports)
         self._limits = limits
+        self._identity_max: Callable[[str], int] = lambda _: limits.identity
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Peer, str]] = {}
         self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
         self._of_identity: dict[str, int] = {}
         self._doomed: dict[Peer, str] = {}
-        self._sockets: dict[tuple[int, str], _Connection] = {}
+        self._sockets: dict[_Socket, _Connection] = {}
+        self._others: set[_Socket] = set()
+        """Sockets that are no connections of the client port."""
         self._looks = 0
         self._told_s = -bounds.CONNECTIONS_TELL_S
         self._wake = threading.Event()
         self._ended = False
         self._spare = -1
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def change(self, limits: ConnectionLimits) -> None:
+        """Other limits from now on; half-open connections above them are cut at the next look."""
+        self._limits = limits
+        self._wake.set()
 
     def start(self) -> None:
         """Begin to look."""
@@ -150,6 +169,11 @@ class Connections:
             os.close(self._spare)
             self._spare = -1
 
+    def limit(self, identity_max: Callable[[str], int], address_max: int) -> None:
+        """From now on an identity and an address may have so many."""
+        self._identity_max = identity_max
+        self._limits = replace(self._limits, address=address_max)
+
     def heard(self, name: str, identity: str) -> None:
         """A call came over the connection that gRPC calls `name`. Raises Busy: over the bound."""
         if name in self._heard:
@@ -157,16 +181,15 @@ class Connections:
         peer = peer_of(name)
         if peer is None:
             return
+        most = self._identity_max(identity)
         with self._lock:
             count = self._of_identity.get(identity, 0)
-            if count < self._limits.identity:
+            if count < most:
                 self._of_identity[identity] = count + 1
                 self._heard[name] = (peer, identity)
                 return
         self._doom(peer, "identity")
-        raise Busy(
-            f"more than {self._limits.identity} connections of one identity", retry_after_ms=500
-        )
+        raise Busy(f"more than {most} connections of one identity", retry_after_ms=500)
 
     def delivered(self, name: str) -> Delivered:
         """The account to add to when a call on the connection `name` of gRPC gets a message."""
@@ -251,25 +274,29 @@ class Connections:
         """Bring `_sockets` up to date; its order is the order in which the sockets were first
         seen.
         """
-        present: set[tuple[int, str]] = set()
+        present: set[_Socket] = set()
         with self._one_descriptor():
             names = os.listdir(_FOLDER)
         for name in names:
+            descriptor = int(name)
             try:
-                link = os.readlink(f"{_FOLDER}/{name}")
+                found = os.fstat(descriptor)
             except OSError:
                 continue
-            if not link.startswith("socket:"):
+            if not stat.S_ISSOCK(found.st_mode):
                 continue
-            key = (int(name), link)
+            key = (descriptor, found.st_ino)
             present.add(key)
-            if key not in self._sockets:
-                peer = self._client_of(key[0])
-                if peer is not None:
-                    new = Undelivered(time.monotonic())
-                    self._sockets[key] = _Connection(key[0], peer, self._looks, new)
+            if key not in self._sockets and key not in self._others:
+                peer = self._client_of(descriptor)
+                if peer is None:
+                    self._others.add(key)
+                    continue
+                new = Undelivered(time.monotonic())
+                self._sockets[key] = _Connection(descriptor, peer, self._looks, new)
         for key in [key for key in self._sockets if key not in present]:
             del self._sockets[key]
+        self._others &= present
 
     def _client_of(self, descriptor: int) -> Peer | None:
         """The other side, if it is a connection of the client port."""
@@ -381,8 +408,11 @@ def _over(
         yield one, "half_open"
     for group in _by_address(every).values():
         rest = [one for one in group if id(one) not in chosen]
+        for one in rest[: limits.address]:
+            one.within = True
         for one in rest[limits.address :]:
-            yield one, "address"
+            if not one.within:
+                yield one, "address"
 
 
 def _by_address(connections: list[_Connection]) -> dict[str, list[_Connection]]:

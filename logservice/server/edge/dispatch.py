@@ -8,6 +8,10 @@ everything else that the client holds on it.
 
 A call is also noted here as one whose request is awaited (`undelivered`).
 
+On a port that asks for no certificate a call's headers must have a good token (`early`). A call
+without one is answered at once: its request, which may never come, is not awaited, so strangers
+hold no calls there.
+
 INV-DISPATCH-1: no handler runs for a call with more than METADATA_BYTES_MAX bytes of headers.
 """
 
@@ -15,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -29,11 +33,17 @@ _FIELD_BYTES: Final = 32
 """What a field counts for beside its name and value (RFC 9113, section 6.5.2)."""
 
 
+Early = Callable[[str, Any], Callable[[Any, Context], Awaitable[None]] | None]
+
+
 class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """Every service of a server."""
 
-    def __init__(self, connections: Connections | None) -> None:
-        """`connections` cuts a connection; with None nobody can."""
+    def __init__(self, connections: Connections | None, early: Early | None = None) -> None:
+        """`connections` cuts a connection; with None nobody can. `early` returns who answers in
+        the place of a method's handler, which it is given with the headers; None: the handler.
+        """
+        self._early = early
         self.half_calls = HalfCalls() if connections is None else connections.half_calls
         self._connections = connections
         self._handlers: dict[str, Any] = {}
@@ -53,6 +63,12 @@ class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         if size > bounds.METADATA_BYTES_MAX:
             return self._refusing
         handler = self._handlers.get(handler_call_details.method)
+        if handler is not None and self._early is not None:
+            other = self._early(
+                handler_call_details.method, handler_call_details.invocation_metadata
+            )
+            if other is not None:
+                return grpc.stream_stream_rpc_method_handler(other)
         if handler is not None and not handler.request_streaming:
             self.half_calls.began()
         return handler

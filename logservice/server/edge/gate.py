@@ -31,12 +31,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cryptography import x509
 from logservice_wire.errors import LogServiceError, NotReady, PermissionDenied, Unauthenticated
-from logservice_wire.roles import Role
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
@@ -66,8 +65,8 @@ NameOf = Callable[[ShardId], Awaitable[str | None]]
 _Shown = tuple[bytes, str]
 """A certificate chain and a token; either may be empty."""
 
-_Asked = tuple[str, frozenset[Role], bool, ShardId]
-"""Identity, `Rpc.roles`, `Rpc.cluster_too`, shard: all that a decision depends on."""
+_Asked = tuple[str, frozenset[str], bool, ShardId]
+"""Identity, roles of which one will do, `Rpc.cluster_too`, shard: what a decision depends on."""
 
 
 @dataclass(slots=True)
@@ -87,6 +86,8 @@ class Caller:
     not_after_s: float = float("inf")
     serials: tuple[Serial, ...] = ()
     checked_by: Revocations = NOTHING_REVOKED
+    serial: str = ""
+    """Of its own certificate, in hexadecimal."""
     keys: Keys | None = None
 
     @property
@@ -127,7 +128,7 @@ class Gate:
     access: AccessBook
     identities: Identities | None
     name_of: NameOf
-    limits: QuotaLimits = field(default_factory=QuotaLimits)
+    limits_of: Callable[[str], QuotaLimits] = lambda _: QuotaLimits()
     denied: int = 0
     """Calls that were refused here."""
     _callers: dict[_Shown, Caller] = field(default_factory=dict)
@@ -190,9 +191,12 @@ class Gate:
                 self._names.clear()
             self._decided.clear()
             self._decided_by = listed
-        if name and rpc.roles & listed.roles_by_name(caller.uri, name):
-            return listed
-        key = (caller.uri, rpc.roles, rpc.cluster_too, shard)
+        roles: frozenset[str] = rpc.roles
+        if name:
+            if roles & listed.roles_by_name(caller.uri, name):
+                return listed
+            roles = listed.without_denied_name(roles, caller.uri, name)
+        key = (caller.uri, roles, rpc.cluster_too, shard)
         allowed = self._decided.get(key)
         if allowed is None:
             allowed = self._allows(listed, key, None)
@@ -206,11 +210,7 @@ class Gate:
         if not allowed:
             self._need_current(caller)
             self.denied += 1
-            wanted = " or ".join(sorted(rpc.roles))
-            where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
-            raise PermissionDenied(
-                f"{caller.uri} has no role {wanted} over {where}", role=wanted, shard=shard
-            )
+            raise self._denial(listed, caller.uri, rpc, shard, name)
         return listed
 
     def admit_with_any_role(self, caller: Caller) -> None:
@@ -226,9 +226,22 @@ class Gate:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
         return (
             (listed is None or (listed is self.access.list and not self.access.too_old))
+            and (not caller.admin or self._is_admin(caller.uri))
             and time.time() < caller.expires_s
             and (self.identities is None or self.identities.unchanged(caller))
         )
+
+    def take_limits(self) -> None:
+        """What identities may use has changed."""
+        for uri, quota in self._quotas.items():
+            quota.change(self.limits_of(uri))
+
+    def configure(self, admins: Collection[str]) -> None:
+        """Other administrators from now on, also among callers that are known."""
+        if self.identities is not None and self.identities.admins != admins:
+            self.identities = replace(self.identities, admins=admins)
+            # Who may do everything is noted with each caller.
+            self._callers.clear()
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -266,6 +279,7 @@ class Gate:
         else:
             found = self._known(shown, bearer.identity.uri, bearer.not_after_s)
             found.serials = bearer.serials
+            found.serial = f"{bearer.serials[0].number:x}"
         if checked is not None:
             if checked.identity.uri != found.uri:
                 del self._callers[shown]
@@ -319,10 +333,15 @@ class Gate:
             if quota is None:
                 if len(self._quotas) >= bounds.GATE_CALLERS_MAX:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
-                quota = self._quotas[uri] = Quota(self.limits)
-            admin = self.identities is not None and uri in self.identities.admins
+                    # They would go on by quotas that hear of no change.
+                    self._callers.clear()
+                quota = self._quotas[uri] = Quota(self.limits_of(uri))
+            admin = self._is_admin(uri)
             found = self._callers[shown] = Caller(uri, expires_s, quota, admin, expires_s)
         return found
+
+    def _is_admin(self, uri: str) -> bool:
+        return self.identities is not None and uri in self.identities.admins
 
     async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:
         if shard == HAKEEPER_SHARD or not listed.needs_name(uri):
@@ -343,6 +362,27 @@ class Gate:
                 self._names[shard] = name
         return name
 
+    def _denial(
+        self, listed: AccessList, uri: str, rpc: Rpc[Any, Any], shard: ShardId, name: str
+    ) -> PermissionDenied:
+        wanted = " or ".join(sorted(rpc.roles))
+        where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
+        known = self._names.get(shard)
+        denied = bool(name) and listed.without_denied_name(rpc.roles, uri, name) != rpc.roles
+        if not self._unsure(listed, uri, shard, known):
+            denied = denied or listed.without_denied(rpc.roles, uri, shard, known) != rpc.roles
+        if denied:
+            # Which rule it is, is for whoever may read the list: `logctl acl check`.
+            return PermissionDenied(
+                f"{uri} has no role {wanted} over {where}, and a rule denies it",
+                role=wanted,
+                shard=shard,
+                by="rule",
+            )
+        return PermissionDenied(
+            f"{uri} has no role {wanted} over {where}", role=wanted, shard=shard
+        )
+
     @staticmethod
     def _unsure(listed: AccessList, uri: str, shard: ShardId, name: str | None) -> bool:
         """Whether a denial may only mean that the shard's name is not known yet."""
@@ -353,7 +393,10 @@ class Gate:
         uri, roles, cluster_too, shard = asked
         if roles & listed.roles(uri, shard, name):
             return True
-        return cluster_too and bool(roles & listed.roles(uri, HAKEEPER_SHARD, None))
+        if not cluster_too:
+            return False
+        found = roles & listed.roles(uri, HAKEEPER_SHARD, None)
+        return bool(found and listed.without_denied(found, uri, shard, name))
 
 
 def shard_of(rpc: Rpc[Any, Any], request: Any) -> ShardId:

@@ -56,6 +56,7 @@ from logservice.server.edge.connections import Connections
 from logservice.server.edge.dispatch import Dispatch
 from logservice.server.edge.gate import Caller, Gate, calling, shard_of
 from logservice.server.edge.guarded_stream import GuardedStream
+from logservice.server.edge.identity_book import IdentityBook, Seen
 from logservice.server.edge.message_limits import Refused, arrived_bytes, checked_parser, measured
 from logservice.server.edge.quota import Quota, pay_answer
 from logservice.server.edge.undelivered import Delivered
@@ -98,13 +99,16 @@ class GuardedServer:
         budget: AnswerBudget | None = None,
         lines: CallLines | None = None,
         calls: CallBook | None = None,
+        seen: IdentityBook | None = None,
         token_port_offset: int = 0,
     ) -> None:
         """Every service of `server` is to be registered here. `tracing` records spans.
         `connections` counts connections; with None nobody does. `budget` bounds the answers that
-        wait; in `lines` unary calls wait for their turn; `calls` notes how calls ended.
-        `token_port_offset`: see `token_addresses`.
+        wait; in `lines` unary calls wait for their turn; `calls` notes how calls ended, and `seen`
+        who called. `token_port_offset`: see `token_addresses`; not 0: the server's port asks for no
+        certificate, and every call needs a token.
         """
+        self._seen = IdentityBook() if seen is None else seen
         self._gate = gate
         self._auditor = auditor
         self._tracing = tracing
@@ -113,7 +117,8 @@ class GuardedServer:
         self._lines = CallLines() if lines is None else lines
         self._calls = CallBook() if calls is None else calls
         self._token_port_offset = token_port_offset
-        self._dispatch = Dispatch(connections)
+        early = self._refused_early if token_port_offset else None
+        self._dispatch = Dispatch(connections, early)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
         # call's own span has said so. gRPC runs every call in a task of its own, so nothing is put
@@ -157,6 +162,22 @@ class GuardedServer:
         assert handler.stream_stream, path
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
 
+    def _refused_early(self, path: str, metadata: Any) -> Behavior | None:
+        """Who answers a call whose headers have no good token; None when they have one."""
+        said = [value for name, value in metadata if name == "authorization"]
+        try:
+            self._gate.bearer(b"", said)
+        except LogServiceError as error:
+            rpc, refusal = SERVED[path], error
+
+            async def refuse(_: Any, context: Context) -> None:
+                self._enter(context)
+                self._auditor.denied(rpc, context, None, None, refusal)
+                await _refuse(context, rpc.name, refusal)
+
+            return refuse
+        return None
+
     def _delivered(self, context: Context) -> Delivered:
         """The account of what the calls of this connection have received so far."""
         if self._connections is None:
@@ -165,25 +186,30 @@ class GuardedServer:
 
     async def _let_in(
         self, rpc: Rpc[Any, Any], request: Any, context: Context, count: Callable[[Quota], None]
-    ) -> Caller:
+    ) -> tuple[Caller, Seen]:
         """Find out who is calling, and `count` the call as one of the caller's. The call ends here
         when its message is refused, the caller is not known, or too much is under way already.
         """
         self._enter(context)
+        seen: Seen | None = None
         try:
             if type(request) is Refused:
                 raise request.error
             caller = self._gate.caller(context)
+            peer = context.peer()
+            seen = self._seen.used(caller.uri, peer, caller.serial, caller.not_after_s)
             if self._connections is not None:
-                self._connections.heard(context.peer(), caller.uri)
+                self._connections.heard(peer, caller.uri)
             calling.set(caller.uri)
             if caller.by_token_only:
                 token_addresses.offset.set(self._token_port_offset)
             count(caller.quota)
         except LogServiceError as error:
+            if seen is not None:
+                seen.busy += 1
             self._auditor.denied(rpc, context, None, None, error)
             await _refuse(context, rpc.name, error)
-        return caller
+        return caller, seen
 
     def _hold(self, answer: bytes, context: Context) -> None:
         """Take a large answer's bytes from the budget, if they are not counted yet. Raises Busy."""
@@ -240,7 +266,7 @@ class GuardedServer:
             whole()
             size = arrived_bytes.get()
             delivered(context).add(size)
-            caller = await self._let_in(rpc, request, context, Quota.begin_rpc)
+            caller, _ = await self._let_in(rpc, request, context, Quota.begin_rpc)
             place = None
             try:
                 if lined:
@@ -318,10 +344,11 @@ class GuardedServer:
 
     def _streaming(self, rpc: Rpc[Any, Any], behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
-        half_calls, name = self._dispatch.half_calls, rpc.name
+        half_calls, name, book = self._dispatch.half_calls, rpc.name, self._seen
 
         async def serve(request: Any, context: Context, delivered: Delivered) -> None:
-            caller = await self._let_in(rpc, request, context, Quota.begin_stream)
+            caller, seen = await self._let_in(rpc, request, context, Quota.begin_stream)
+            seen.streams += 1
             stream = GuardedStream(
                 gate, auditor, rpc, caller, context, delivered, tells_outcomes=reads
             )
@@ -337,6 +364,7 @@ class GuardedServer:
                 raise
             finally:
                 caller.quota.end_stream()
+                book.stream_ended(seen)
                 noted(stream.ended)
 
         async def guarded(request: Any, context: Context) -> None:

@@ -157,6 +157,11 @@ class GuardedStream:
     async def _pay(self, message: Any) -> Any:
         quota = self._caller.quota
         wait_s = quota.take_message(message.ByteSize() if quota.counts_bytes else 0)
-        if wait_s:
-            await asyncio.sleep(wait_s)
+        limits = quota.limits
+        while wait_s > 0:
+            step_s = min(wait_s, bounds.QUOTA_LOOK_S)
+            await asyncio.sleep(step_s)
+            wait_s -= step_s
+            if quota.limits is not limits:
+                limits, wait_s = quota.limits, min(wait_s, quota.wait_s())
         return message

@@ -4,7 +4,11 @@ Theory of operation. Calls and streams under way are counted; requests and bytes
 buckets that hold one second's worth. The size of an answer is known only afterwards and may
 overdraw a bucket; the next request then waits. A unary call that finds its bucket empty is refused
 with BUSY and the time to wait. A stream is not refused, because that would end it: the store stops
-reading it, and gRPC's flow control holds the sender back.
+reading it, and gRPC's flow control holds the sender back. What costs more than a bucket holds is
+let through, too, and owed: so one request passes however low the rate is.
+
+The limits may change at any time (`identity_limits`). What is under way goes on, and new buckets
+begin full, so that nothing is owed at a rate that is no longer in force.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from logservice.token_bucket import TokenBucket
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """What each identity may use. A rate of 0 means that there is no limit."""
+    """What an identity may use. A rate of 0 means that there is no limit."""
 
     rpcs_max: int = bounds.IDENTITY_RPCS_MAX
     streams_max: int = bounds.IDENTITY_STREAMS_MAX
@@ -33,17 +37,28 @@ class QuotaLimits:
 class Quota:
     """Shared by all connections of one identity."""
 
-    __slots__ = ("_bytes", "_limits", "_requests", "paced", "rpcs", "streams")
+    __slots__ = ("_bytes", "_clock", "_requests", "limits", "paced", "rpcs", "streams")
 
     def __init__(self, limits: QuotaLimits, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is in use."""
-        self._limits = limits
-        self._requests = TokenBucket(limits.requests_per_s, clock)
-        self._bytes = TokenBucket(limits.bytes_per_s, clock)
+        self._clock = clock
         self.rpcs = 0
         self.streams = 0
+        self._set(limits)
+
+    def _set(self, limits: QuotaLimits) -> None:
+        self.limits = limits
+        self._requests = TokenBucket(limits.requests_per_s, self._clock)
+        self._bytes = TokenBucket(limits.bytes_per_s, self._clock)
         self.paced = limits.requests_per_s > 0 or limits.bytes_per_s > 0
         """Whether messages of a stream are counted at all."""
+
+    def change(self, limits: QuotaLimits) -> None:
+        """Other limits from now on. What is under way goes on. What is owed at a rate that is gone
+        is not owed any more, or a rate that was too low by mistake would be felt for long.
+        """
+        if limits != self.limits:
+            self._set(limits)
 
     @property
     def busy(self) -> bool:
@@ -53,15 +68,15 @@ class Quota:
     @property
     def counts_bytes(self) -> bool:
         """Whether sizes of messages matter."""
-        return self._limits.bytes_per_s > 0
+        return self.limits.bytes_per_s > 0
 
     def begin_rpc(self) -> None:
         """Begin a unary call; `end_rpc` when it is over. Raises Busy, and then nothing has
         begun.
         """
-        if self.rpcs >= self._limits.rpcs_max:
-            raise _busy(f"more than {self._limits.rpcs_max} calls of one identity", 0.05)
-        wait_s = max(self._requests.wait_s(), self._bytes.wait_s())
+        if self.rpcs >= self.limits.rpcs_max:
+            raise _busy(f"more than {self.limits.rpcs_max} calls of one identity", 0.05)
+        wait_s = self.wait_s()
         if wait_s:
             raise _busy("the identity's rate is used up", wait_s)
         self._requests.take(1)
@@ -73,8 +88,8 @@ class Quota:
 
     def begin_stream(self) -> None:
         """Begin a stream; `end_stream` when it is over. Raises Busy, and then nothing has begun."""
-        if self.streams >= self._limits.streams_max:
-            raise _busy(f"more than {self._limits.streams_max} streams of one identity", 0.5)
+        if self.streams >= self.limits.streams_max:
+            raise _busy(f"more than {self.limits.streams_max} streams of one identity", 0.5)
         self.streams += 1
 
     def end_stream(self) -> None:
@@ -85,6 +100,10 @@ class Quota:
         """Pay for one message of a stream; returns seconds to wait before the next one is read."""
         self._requests.take(1)
         self._bytes.take(size)
+        return self.wait_s()
+
+    def wait_s(self) -> float:
+        """Seconds until the next message or call may begin."""
         return max(self._requests.wait_s(), self._bytes.wait_s())
 
     def take_bytes(self, size: int) -> None:

@@ -29,6 +29,7 @@ from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.shard_inside import ShardsInside, Standing
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
+from logservice.server.reload.reloads import InEffect
 from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import StoreTls
 
@@ -43,6 +44,7 @@ class Monitor:
         config: StoreConfig,
         rpc_errors: Callable[[], Mapping[str, int]],
         turns: LoopTurns,
+        in_effect: Callable[[], InEffect] = lambda: InEffect("", 0),
         tls: AdminTls | None = None,
     ) -> None:
         """Bind the admin port; `tls` None: plain HTTP. Raises OSError when it is in use."""
@@ -57,6 +59,7 @@ class Monitor:
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
         self._history = History(config.store.store_id)
+        self.reporter.in_effect = in_effect
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
         self.callers = Callers(self._board, required=config.admin.authentication == "required")
@@ -69,6 +72,7 @@ class Monitor:
             guarded=self.guarded,
         )
         self._server = AdminServer(listen, app, tls.context if tls is not None else None)
+        self.reporter.admin_tls = tls
         self.reporter.admin_address = config.admin.advertise or self._server.address
 
     def start(self) -> None:
@@ -87,12 +91,13 @@ class Monitor:
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
+        tokens: Callable[[], Mapping[str, float]] = dict,
         connections: Callable[[], Mapping[str, int]] = dict,
         standing: Standing = lambda _: None,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
         self.reporter.attach(
-            parts, transport_stats, tls, alarms, call_lines, memory, calls, connections
+            parts, transport_stats, tls, alarms, call_lines, memory, calls, tokens, connections
         )
         self._cluster = ClusterReporter(parts, self.reporter)
         shards = ShardsInside(parts, self.reporter, self._history, standing)

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from logservice_wire.errors import InvalidArgument, NotEnoughStores, TooLarge
+from logservice_wire.errors import (
+    InvalidArgument,
+    NotEnoughStores,
+    NotReady,
+    TooLarge,
+    UnknownOutcome,
+    VerbRefused,
+)
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 from msgspec.structs import replace
 
-from logservice.bounds import REPORT_BYTES_MAX
+from logservice.bounds import IDENTITIES_PER_PAGE_MAX, REPORT_BYTES_MAX
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.memory_budget import PARTS
+from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.measuring.figure import Figure
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.same_names import copied
 from logservice.server.edge import token_addresses
 from logservice.server.edge.call import Context, effect, handler, timeout_s
+from logservice.server.edge.identity_book import IdentityBook, Seen
 from logservice.server.log_level import LogLevel
+from logservice.server.measuring import Measuring
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import (
     DirectoryStatus,
@@ -25,6 +37,7 @@ from logservice.server.monitor.own.status import (
     StoreStatus,
     to_json_in_slices,
 )
+from logservice.server.reload.reloads import Reloads
 from logservice.server.services import truncation_standing
 from logservice.server.services.context import StoreContext, shard_not_found
 
@@ -39,10 +52,20 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         report: Callable[[bool], Awaitable[ClusterReport]],
         workers: Sequence[TruncationWorker] = (),
         log_level: LogLevel | None = None,
+        seen: IdentityBook | None = None,
+        reloads: Reloads | None = None,
+        changes: DirectoryChanges | None = None,
+        measuring: Measuring | None = None,
     ) -> None:
         """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`.
-        `workers`: the truncation worker of each data directory. `log_level`: of this process.
+        `workers`: the truncation worker of each data directory. `log_level`, `reloads`: of this
+        process. `seen`: who has called it. `changes`: of the data directories. `measuring`: of this
+        store.
         """
+        self._seen = IdentityBook() if seen is None else seen
+        self._reloads = reloads
+        self._measuring = measuring
+        self._changes = changes
         self._workers = workers
         self._log_level = log_level or LogLevel("info")
         self._store = store
@@ -79,6 +102,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             directories=[_directory(status, directory) for directory in status.directories],
             memory=_memory(status.memory),
             log_level=_told(self._log_level),
+            config=admin_pb2.ConfigInEffect(
+                digest=status.config_digest,
+                since_us=status.config_since_us,
+                waiting=status.config_waiting,
+            ),
         )
 
     @handler
@@ -119,6 +147,22 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return admin_pb2.TransferLeaderResponse(leader_store=store)
 
     @handler
+    async def ListIdentities(
+        self, request: admin_pb2.ListIdentitiesRequest, context: Context
+    ) -> admin_pb2.ListIdentitiesResponse:
+        """Who has called this store, page by page."""
+        only = request.identity if request.HasField("identity") else None
+        rows = self._seen.rows(request.after, only)
+        page = rows[: min(request.limit or IDENTITIES_PER_PAGE_MAX, IDENTITIES_PER_PAGE_MAX)]
+        return admin_pb2.ListIdentitiesResponse(
+            store_id=self._host.identity.store_id,
+            since_us=_us(self._seen.since_s),
+            forgotten=self._seen.forgotten,
+            identities=[_seen_row(row) for row in page],
+            after=page[-1].identity if len(page) < len(rows) else "",
+        )
+
+    @handler
     async def SetLogLevel(
         self, request: admin_pb2.SetLogLevelRequest, context: Context
     ) -> admin_pb2.SetLogLevelResponse:
@@ -129,6 +173,81 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
         await effect(done())
         return admin_pb2.SetLogLevelResponse(log_level=_told(self._log_level))
+
+    @handler
+    async def ReloadConfig(
+        self, request: admin_pb2.ReloadConfigRequest, context: Context
+    ) -> admin_pb2.ReloadConfigResponse:
+        """Read the configuration again, and say what was taken up."""
+        if self._reloads is None:
+            raise VerbRefused("this store was not started from a file")
+        found = await effect(self._reloads.reload(dry_run=request.dry_run))
+        now = self._reloads.in_effect
+        return admin_pb2.ReloadConfigResponse(
+            taken_up=found.taken_up,
+            needs_restart=found.needs_restart,
+            first_start=found.first_start,
+            config=admin_pb2.ConfigInEffect(
+                digest=now.digest, since_us=now.since_us, waiting=now.waiting
+            ),
+        )
+
+    @handler
+    async def AddDirectory(
+        self, request: admin_pb2.AddDirectoryRequest, context: Context
+    ) -> admin_pb2.AddDirectoryResponse:
+        """Use one more data directory."""
+        found = await self._change(request.path, context, adds=True)
+        return admin_pb2.AddDirectoryResponse(incarnation=found)
+
+    @handler
+    async def RemoveDirectory(
+        self, request: admin_pb2.RemoveDirectoryRequest, context: Context
+    ) -> admin_pb2.RemoveDirectoryResponse:
+        """Let go of a data directory."""
+        found = await self._change(request.path, context, adds=False)
+        return admin_pb2.RemoveDirectoryResponse(incarnation=found)
+
+    @handler
+    async def Measure(
+        self, request: admin_pb2.MeasureRequest, context: Context
+    ) -> admin_pb2.MeasureResponse:
+        """Measure one thing; it ends when the caller leaves."""
+        if self._measuring is None:
+            raise NotReady("this store measures nothing")
+        found = await self._measuring.measure(request.what, request.target)
+        return admin_pb2.MeasureResponse(figures=[_figure(one) for one in found])
+
+    async def _change(self, path: str, context: Context, *, adds: bool) -> int:
+        if self._changes is None:
+            raise NotReady("the data directories of this store do not change")
+        work = self._changes.add(path) if adds else self._changes.remove(path)
+        limit_s = timeout_s(context, self._store.limits)
+        try:
+            return await effect(asyncio.wait_for(work, limit_s))
+        except TimeoutError as error:
+            raise UnknownOutcome(f"{path}: the disk takes long; it goes on meanwhile") from error
+
+
+def _seen_row(row: Seen) -> admin_pb2.SeenIdentity:
+    return copied(
+        admin_pb2.SeenIdentity,
+        row,
+        first_us=_us(row.first_s),
+        last_us=_us(row.last_s),
+        denied_us=_us(row.denied_s),
+        not_after_us=_us(row.not_after_s),
+        denied_shard=row.denied_shard,
+    )
+
+
+def _us(wall_s: float) -> int:
+    """On the wire; 0 for never, and for a certificate that does not end."""
+    return int(wall_s * 1_000_000) if math.isfinite(wall_s) else 0
+
+
+def _figure(figure: Figure) -> admin_pb2.Figure:
+    return copied(admin_pb2.Figure, figure, verdict=figure.verdict.value)
 
 
 def _told(log_level: LogLevel) -> admin_pb2.LogLevel:

@@ -15,12 +15,13 @@ from logservice.owner import Author
 from logservice.server.edge.answers import AnswerBudget
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoreContext:
     """What a handler needs of its store.
 
     client_address: finds where clients reach another store; "" when that is not known yet. caller:
     the identity whose call is being served. answers: the budget for what is read for answers.
+    `limits` may be replaced while the store runs.
     """
 
     host: NodeHost

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -29,16 +29,18 @@ from logservice.hakeeper.answers.views import ClusterView, Life, ShardView, Stor
 from logservice.hakeeper.commands import proposals, replies, verbs
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import LearnersIn, Policy, ZoneRule
+from logservice.hakeeper.commands.quotas import QUOTA_NAMES, IdentityQuota
 from logservice.hakeeper.commands.store_commands import ServiceOrder
 from logservice.hakeeper.repair.balance import Move
 from logservice.hakeeper.repair.leadership import HandOver
-from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, Lsn, ShardId, StoreId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.nodehost.agent.lookups import Found, Lookups
 from logservice.outcome import Applied
 from logservice.same_names import copied
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
+from logservice.server.edge.identity_limits import IdentityLimits
 from logservice.server.services.complaint import complaint
 from logservice.server.services.context import log_shard
 from logservice.server.services.watching import EventFeed, watch
@@ -82,22 +84,31 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self,
         hakeeper: HAKeeperClient,
         lookups: Lookups,
-        limits: LimitsSection,
+        limits: Callable[[], LimitsSection],
         access: AccessBook,
         caller: Callable[[], str],
         tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S,
+        admins: Callable[[], Sequence[str]] = tuple,
+        identity_limits: IdentityLimits | None = None,
     ) -> None:
         """`hakeeper` reaches shard 0 from this store, `lookups` its directory, too; `access` is the
-        list in force here. `caller` returns the identity whose call is being served. `tick_s`:
-        HAKeeper's tick.
+        list in force here. `caller` returns the identity whose call is being served, `limits` those
+        that are in force. `tick_s`: HAKeeper's tick. `admins` returns who may do everything here
+        (`SecuritySection`). `identity_limits`: what identities may use here.
         """
+        self._admins = admins
+        self._identity_limits = identity_limits
         self.caller = caller
         self._tick_s = tick_s
         self._hakeeper = hakeeper
         self._lookups = lookups
         self._access = access
-        self._limits = limits
+        self._limits_now = limits
         self.events = EventFeed(hakeeper)
+
+    @property
+    def _limits(self) -> LimitsSection:
+        return self._limits_now()
 
     # The shard accepts appends once its replicas were started, a heartbeat later.
     CreateShard = administration(
@@ -143,6 +154,8 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             scope=request.scope,
             grant=tuple(request.grant),
             revoke=tuple(request.revoke),
+            deny=tuple(request.deny),
+            undeny=tuple(request.undeny),
         ),
         answers="version",
     )
@@ -191,6 +204,15 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             request.force,
         ),
     )
+    DrainDirectory = administration(
+        rpcs.DRAIN_DIRECTORY,
+        lambda request, _: verbs.DrainDirectory(
+            StoreId(request.store_id),
+            Incarnation(request.incarnation),
+            request.undo,
+            request.force,
+        ),
+    )
     ForgetStore = administration(
         rpcs.FORGET_STORE,
         lambda request, _: verbs.ForgetStore(
@@ -207,6 +229,11 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     Rebalance = administration(
         rpcs.REBALANCE,
         lambda request, _: verbs.Rebalance(request.replicas, request.leaders, request.stop),
+    )
+    SetQuota = administration(
+        rpcs.SET_QUOTA,
+        lambda request, _: verbs.SetQuota(_quota(request.quota), tuple(request.clear)),
+        answers="version",
     )
     CancelWish = administration(
         rpcs.CANCEL_WISH, lambda request, _: verbs.CancelWish(request.wish_id)
@@ -433,6 +460,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         """The access list as shard 0 has it, and which version is in force here."""
         with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             view = await self._hakeeper.access_list(limit_s)
+        limits = self._identity_limits
         return hakeeper_pb2.AccessList(
             version=view.version,
             version_here=self._access.list.version,
@@ -446,12 +474,15 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             ],
             # A store counts from the answer to its heartbeat.
             age_max_ms=round((bounds.GRANT_AGE_MAX_S + bounds.HEARTBEAT_TIMEOUT_S) * 1000),
-            grants=[
-                hakeeper_pb2.AccessGrant(
-                    identity=grant.identity, scope=grant.scope, roles=grant.roles
-                )
-                for grant in view.grants
-            ],
+            grants=[copied(hakeeper_pb2.AccessGrant, one) for one in view.grants],
+            denials=[copied(hakeeper_pb2.AccessGrant, one) for one in view.denials],
+            admins=self._admins(),
+            quotas=[copied(hakeeper_pb2.IdentityQuota, one) for one in view.quotas],
+            quotas_version=view.quotas_version,
+            quotas_version_here=limits.version if limits is not None else 0,
+            quotas_configured=None
+            if limits is None
+            else copied(hakeeper_pb2.IdentityQuota, limits.configured()),
         )
 
     async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
@@ -518,6 +549,11 @@ def _check_query(query: queries.Query) -> None:
         queries.decode_query(queries.encode_query(query))
     except (queries.QueryCorrupt, OverflowError) as error:
         raise InvalidArgument(complaint(error, query), field="request") from error
+
+
+def _quota(asked: hakeeper_pb2.IdentityQuota) -> IdentityQuota:
+    values = {name: getattr(asked, name) if asked.HasField(name) else None for name in QUOTA_NAMES}
+    return IdentityQuota(asked.identity, **values)
 
 
 def _serving(said: Iterable[hakeeper_pb2.ServingTnShard]) -> tuple[tuple[int, int], ...]:

@@ -36,7 +36,6 @@ class AdminTls:
         self._files = (
             (Path(section.certificate), Path(section.key)) if section.certificate else None
         )
-        self._interval_s = config.tls.reload_interval_s
         self._failure = ""
         self._seen: object = None
         self._own: CertificatePair | None = None
@@ -66,7 +65,7 @@ class AdminTls:
     async def run(self) -> None:
         """Look at the port's own files for ever."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self._tls.look_interval_s)
             self.poll()
 
     def poll(self) -> None:

@@ -30,7 +30,7 @@ from typing import Final
 from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
-from logservice.config import TokensSection
+from logservice.config import ConfigError, TokensSection
 from logservice.events import Event, emit
 from logservice.server.tokens.fetching import Fetcher, KeySource
 from logservice.server.tokens.jwks import IssuerKey, Keys, read_keys
@@ -62,9 +62,13 @@ class IssuerKeys:
         """How many looks found no usable set."""
 
     async def first(self) -> None:
-        """Read a file for the first time; a URL has time until `run`. Raises InvalidArgument."""
-        if not self._remote:
+        """Read a file for the first time; a URL has time until `run`. Raises ConfigError."""
+        if self._remote:
+            return
+        try:
             await self._read()
+        except InvalidArgument as error:
+            raise ConfigError("tokens.jwks", error.message) from error
 
     async def run(self) -> None:
         """Follow the keys for ever."""

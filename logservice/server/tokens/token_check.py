@@ -65,6 +65,17 @@ class Tokens:
         self.checked = 0
         """Signatures that were verified."""
 
+    def figures(self) -> dict[str, float]:
+        """For the status: what is in use and what was done, by the names of the metrics."""
+        keys = self._issuer_keys
+        return {
+            "token_keys": keys.count,
+            "token_keys_age_seconds": keys.age_s if keys.age_s < float("inf") else -1,
+            "token_key_failures": keys.failures,
+            "tokens_checked": self.checked,
+            "tokens_refused": self.refused,
+        }
+
     def keys(self) -> Keys:
         """The keys in use; another object when they have changed."""
         return self._issuer_keys.current()

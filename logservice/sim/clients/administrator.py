@@ -41,6 +41,7 @@ from logservice.hakeeper.commands.proposals import (
 from logservice.hakeeper.commands.verbs import (
     CancelOperator,
     CancelWish,
+    DrainDirectory,
     Errand,
     SetLeader,
     SetRepair,
@@ -51,7 +52,7 @@ from logservice.hakeeper.commands.verbs import (
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import State
 from logservice.hakeeper.stores.zones import NO_ZONE
-from logservice.ids import HAKEEPER_SHARD, Index, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ShardId, StoreId
 from logservice.outcome import Applied
 from logservice.raft.ready import Role
 from logservice.sim.clients.made_log import MadeLog, close
@@ -64,6 +65,8 @@ _CLOSE_SHARE: Final = 0.1
 """How often a log is closed instead of a proposal made."""
 _END_SHARE: Final = 0.05
 """How often a verb, or a step of an operator, ends the store where HAKeeper leads."""
+_DRAIN_SHARE: Final = 0.1
+"""How often a data directory is drained, or used again, beside what else is asked for."""
 _LOGS_MAX: Final = 3
 """Logs at once: each has clients of its own."""
 _TIMEOUT_S: Final = 1.0
@@ -81,6 +84,8 @@ class Administrator:
         self.made: dict[ShardId, MadeLog] = {}
         self.deleted: set[ShardId] = set()
         self.learners = self.chance.choice((0, 0, 1))
+        self._drains = random.Random(f"directories/{world.config.seed}")
+        self._drained: set[tuple[StoreId, Incarnation]] = set()
         self._number = 0
         self._steps: set[tuple[int, str]] = set()
         self._finishing = False
@@ -100,6 +105,8 @@ class Administrator:
             else:
                 await self.attempt(self._draw())
                 self._may_end()
+            if self._drains.random() < _DRAIN_SHARE:
+                await self._drain_directory()
         back = self._taken_back()
         while back:
             if await self.attempt(back[-1]) is None:
@@ -199,6 +206,18 @@ class Administrator:
         log = self.made[self.chance.choice(sorted(self.made))]
         self.world.counts[f"fault verb Close {await close(log)}"] += 1
 
+    async def _drain_directory(self) -> None:
+        """Of a store that has several."""
+        several = [one for one in self.world.stores if one.parts and len(one.directories) > 1]
+        if not several:
+            return
+        store = self._drains.choice(several)
+        assert store.parts is not None
+        incarnation = self._drains.choice(store.parts.host.identity.incarnations)
+        undo = self._drains.random() < 0.4
+        self._drained.add((store.store_id, incarnation))
+        await self.attempt(DrainDirectory(store.store_id, incarnation, undo))
+
     def _may_end(self) -> None:
         """Sometimes the store where HAKeeper leads ends now."""
         leader = self._home()
@@ -215,6 +234,7 @@ class Administrator:
         back: list[Proposal] = [SetRepair("", 0)]
         for store in self.world.stores:
             back += [SetStoreMode(store.store_id, StoreMode.OPEN), SetRepair(store.store_id, 0)]
+        back += [DrainDirectory(*one, undo=True) for one in sorted(self._drained)]
         back += [SetLeader(shard, 0) for shard in self.world.shards]
         policy = self._policy(self.learners)
         back += [ChangeShard(shard, policy=policy) for shard in self.world.shards]

@@ -171,6 +171,7 @@ def _verbs(rogue: Adversary, victim: Victim) -> tuple[proposals.Proposal, ...]:
         proposals.SendOrder("rogue", "stop", b"", "r"),
         verbs.ForgetStore(store, lost=True, force=True),
         verbs.SetStoreMode(store, verbs.StoreMode.DRAINING, force=True),
+        verbs.DrainDirectory(store, victim.store.incarnation, force=True),
         verbs.WishReplica(verbs.Errand.REMOVE, shard, store, "", force=True),
         verbs.SetLeader(shard, 100, rogue.store_id),
         verbs.ChangeSettings(bounds.HAKEEPER_STORE_TIMEOUT_TICKS_MAX, force=True),

@@ -50,7 +50,7 @@ def _kept(state: State) -> _Kept:
         state.phase,
         state.cluster_id,
         state.default_replicas,
-        tuple(sorted(state.access)),
+        (*sorted(state.access), *sorted(state.denied)),
         tuple((one.shard, one.name, one.wanted) for one in state.sorted_shards()),
     )
 

@@ -134,6 +134,13 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "rpc_seconds": {"Truncate": Buckets(bounds=(0.001, 0.01), counts=(0, 3, 0), total=0.25)},
         "rpcs": {"Append/OK": 9, "Append/FENCED": 2},
         "certificates": {"peer": 2e9},
+        "tokens": {
+            "token_keys": 2,
+            "token_keys_age_seconds": 7.0,
+            "token_key_failures": 1,
+            "tokens_checked": 5,
+            "tokens_refused": 3,
+        },
         "replicas": (replica(),),
         "events": (EventLine(number=1, time_us=5, level="info", event="x", message="m"),),
         "reasons": (),

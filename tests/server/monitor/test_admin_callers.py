@@ -140,7 +140,12 @@ async def test_records_need_the_role_that_the_rpc_needs(port: Port) -> None:
     """INV-ADMIN-1: a caller that the port lets in may still see no record."""
     assert port.store._monitor is not None
     callers = port.store._monitor.callers
-    reader = {"HTTP_AUTHORIZATION": f"Bearer {token()}"}
+    shown = {"HTTP_AUTHORIZATION": f"Bearer {token()}"}
+    reader = {**shown, CHAIN: b""}
+    # In plaintext a token that came over a network is not looked at.
+    for address, known in (("127.0.0.1", True), ("192.0.2.7", False), ("", False)):
+        plain = await asyncio.to_thread(callers.of, {**shown, "REMOTE_ADDR": address})
+        assert (plain is not None) is known
     caller = await asyncio.to_thread(callers.of, reader)
     assert caller is not None
     assert caller.uri == BACKEND

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -123,6 +124,48 @@ async def test_without_a_good_token_nobody_gets_in(tmp_path: Path) -> None:
             ):
                 assert (await refusal(made, *shown)).reason is Reason.UNAUTHENTICATED
             assert await status(made, f"Bearer {token()}")
+
+
+def contents(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in directory.rglob("*") if path.is_file()]
+
+
+async def test_no_token_is_written_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads logs, the audit log, errors or the disk could be the client."""
+    caplog.set_level(logging.DEBUG)
+    tokens = [token(), token(which=1), token(aud="other"), token(exp=1), token(kid="unknown")]
+    said = ""
+    async with store_with_tokens(tmp_path) as store, channel(store) as made:
+        for one in tokens:
+            error = await refusal(made, f"Bearer {one}")
+            said += f"{error.message} {error.metadata}"
+        assert store._monitor is not None
+        said += repr(store._monitor.reporter.status())
+    files = await asyncio.to_thread(contents, tmp_path)
+    assert len(files) > 10
+    for one in tokens:
+        _, claimed, signature = one.split(".")
+        for part in (claimed, signature):
+            assert part not in said + caplog.text
+            assert not any(part.encode() in data for data in files)
+
+
+async def test_a_stranger_holds_no_call(tmp_path: Path) -> None:
+    """A call without a good token is answered by its headers. Calls whose requests never come would
+    otherwise use up those that the store serves at a time.
+    """
+
+    async def nothing() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async with store_with_tokens(tmp_path) as store, channel(store) as made:
+        for shown in ((), (("authorization", f"Bearer {token(which=1)}"),)):
+            for path in ("/logservice.v1.Log/Append", "/grpc.health.v1.Health/Check"):
+                call = made.stream_unary(path)(nothing(), metadata=shown, timeout=60)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert typed(caught.value).reason is Reason.UNAUTHENTICATED
 
 
 async def test_the_certificates_port_asks_for_certificates_as_before(tmp_path: Path) -> None:

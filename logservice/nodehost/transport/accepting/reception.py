@@ -17,6 +17,7 @@ ones. The listening socket stays as it is.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ssl
 from collections import Counter
 from collections.abc import Callable
@@ -74,6 +75,10 @@ class Reception:
         self._accounts: dict[StoreId, PeerAccount] = {}
         self._known: dict[Inbound, PeerAccount] = {}
         self._hosts: Counter[str] = Counter()
+
+    def restate(self, identity: PeerIdentity) -> None:
+        """State another identity in handshakes from now on."""
+        self._context = dataclasses.replace(self._context, identity=identity)
 
     async def open(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError."""

@@ -56,7 +56,7 @@ class PeerTls(Protocol):
         ...
 
 
-def chain_of(connection: ssl.SSLObject | None) -> list[bytes]:
+def chain_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> list[bytes]:
     """The chain that the library verified, as DER, the peer's own certificate first.
 
     Empty in plaintext and before the handshake. `ssl` has had the method in public since Python
@@ -67,7 +67,7 @@ def chain_of(connection: ssl.SSLObject | None) -> list[bytes]:
     found: Any = getattr(connection, "get_verified_chain", None)
     if found is not None:
         return list(found())
-    inner: Any = connection._sslobj  # type: ignore[attr-defined]  # see above
+    inner: Any = getattr(connection, "_sslobj")  # noqa: B009 - see above
     return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in inner.get_verified_chain()]
 
 

@@ -45,6 +45,8 @@ from logservice.server.monitor.own.status import (
     StoreStatus,
     encode,
 )
+from logservice.server.reload.reloads import InEffect
+from logservice.server.tls.admin_tls import AdminTls
 from logservice.server.tls.store_tls import CLIENT_PLANE, PEER_PLANE, StoreTls
 from logservice.server.version import server_version
 
@@ -82,9 +84,12 @@ class StatusReporter:
         ] = {}
         self._forecast = CatchUpForecast()
         self.phase = "starting"
+        self.in_effect: Callable[[], InEffect] = lambda: InEffect("", 0)
         self.client_address = ""
         self.peer_address = ""
         self.admin_address = ""
+        self.admin_tls: AdminTls | None = None
+        self._tokens: Callable[[], Mapping[str, float]] = dict
 
     def attach(
         self,
@@ -95,9 +100,11 @@ class StatusReporter:
         call_lines: Callable[[], Mapping[str, float]] = dict,
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
+        tokens: Callable[[], Mapping[str, float]] = dict,
         connections: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Use the store's parts from now on: log storage is open."""
+        self._tokens = tokens
         self._connections = connections
         self._alarms = alarms
         self._call_lines = call_lines
@@ -124,7 +131,7 @@ class StatusReporter:
         return encode(self.status())
 
     def _make(self, now_s: float) -> StoreStatus:
-        parts = self._parts
+        parts, in_effect = self._parts, self.in_effect()
         common = StoreStatus(
             store=self._config.store.store_id,
             cluster=self._config.store.cluster_id,
@@ -137,6 +144,7 @@ class StatusReporter:
             admin_address=self.admin_address,
             reasons=readiness.reasons(self.phase, (), ()),
             configured=_configured(self._config),
+            **in_effect.told(),
             rpc_errors=dict(self._rpc_errors()),
             call_lines=dict(self._call_lines()),
             events=self._events.newest(bounds.EVENTS_PER_STATUS),
@@ -168,7 +176,8 @@ class StatusReporter:
             ),
             heartbeat_age_s=-1.0 if answered_s is None else now_s - answered_s,
             alarms=tuple(self._alarms()),
-            certificates=_certificates(self._tls),
+            certificates=_certificates(self._tls, self.admin_tls),
+            tokens=dict(self._tokens()),
             directories=directories,
             logdb=merged([directory.logdb for directory in directories]),
             transport=figures(self._transport_stats()),
@@ -277,11 +286,13 @@ class StatusReporter:
         return tuple(found)
 
 
-def _certificates(tls: StoreTls | None) -> dict[str, float]:
+def _certificates(tls: StoreTls | None, admin: AdminTls | None) -> dict[str, float]:
     if tls is None:
         return {}
     planes = (CLIENT_PLANE, PEER_PLANE)
-    return {plane: tls.material(plane).not_after.timestamp() for plane in planes}
+    found = {plane: tls.material(plane).not_after.timestamp() for plane in planes}
+    own = admin.not_after if admin is not None else None
+    return found if own is None else {**found, "admin port": own.timestamp()}
 
 
 def _replica(

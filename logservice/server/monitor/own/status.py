@@ -139,7 +139,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
 
     phase: starting, serving or stopping. reasons: why it is not ready; empty means ready. alarms:
     what a person must look at although it is ready. certificates: by plane, when the certificate
-    expires, in seconds since 1970. heartbeat_age_s: seconds since HAKeeper last answered, -1 before
+    expires, in seconds since 1970. tokens: see `Tokens.figures`; empty where none are taken.
+    heartbeat_age_s: seconds since HAKeeper last answered, -1 before
     its first answer. logdb: the figures of all data directories, see `reporter.merged`. transport:
     `TransportStats` by field. integrity: what scrub, comparison and repair have done, see
     `StoreParts.integrity_counts`. messages_refused: how many Raft messages of peers were not heard,
@@ -157,7 +158,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
     clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
-    before cluster version 2, when there is none.
+    before cluster version 2, when there is none. config_digest, config_since_us, config_waiting:
+    the configuration in effect, see `reload.reloads.InEffect`.
     """
 
     store: str = ""
@@ -174,6 +176,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     configured: dict[str, str] = {}
     alarms: tuple[str, ...] = ()
     certificates: dict[str, float] = {}
+    tokens: dict[str, float] = {}
     directories: tuple[DirectoryStatus, ...] = ()
     logdb: dict[str, float] = {}
     transport: dict[str, float] = {}
@@ -198,6 +201,9 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     directory_age_s: float = -1.0
     clock_ahead_us: int = 0
     clock_far: bool = False
+    config_digest: str = ""
+    config_since_us: int = 0
+    config_waiting: tuple[str, ...] = ()
     memory: dict[str, int] = {}
     append_seconds: Buckets = Buckets()
     append_stage_seconds: dict[str, Buckets] = {}

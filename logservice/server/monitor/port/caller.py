@@ -21,6 +21,7 @@ lets nothing through.
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 import time
 from collections.abc import Callable
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 CHAIN: Final = "logservice.chain"
-"""Key of the WSGI environment: the certificates that the caller showed and TLS verified (PEM)."""
+"""Key of the WSGI environment, there under TLS only: the certificates that the caller showed and
+TLS verified (PEM)."""
 
 _WHAT: Final = "AdminPort"
 """What the audit log calls a request that was refused."""
@@ -167,7 +169,18 @@ class Callers:
 
 
 def _shown(environ: WSGIEnvironment) -> _Shown:
-    return environ.get(CHAIN, b""), environ.get("HTTP_AUTHORIZATION", "")
+    """A token counts under TLS, or when it has not left this machine."""
+    authorization = environ.get("HTTP_AUTHORIZATION", "")
+    if CHAIN not in environ and not _is_loopback(environ.get("REMOTE_ADDR", "")):
+        authorization = ""
+    return environ.get(CHAIN, b""), authorization
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _nothing() -> None:

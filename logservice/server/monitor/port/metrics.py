@@ -51,6 +51,20 @@ class _Figure(NamedTuple):
     help: str
 
 
+_TOKENS: Final[Mapping[str, _Figure]] = {
+    "token_keys": _Figure("token_keys", False, "Keys of the tokens' issuer that are in use."),
+    "token_keys_age_seconds": _Figure(
+        "token_keys_age_seconds", False, "Since the issuer said its keys; -1: never."
+    ),
+    "token_key_failures": _Figure(
+        "token_key_failures", True, "Looks at the issuer's keys that found none to use."
+    ),
+    "tokens_checked": _Figure(
+        "tokens_checked", True, "Tokens whose signature was looked at; others were remembered."
+    ),
+    "tokens_refused": _Figure("tokens_refused", True, "Tokens that were not accepted."),
+}
+
 _LOGDB: Final[Mapping[str, _Figure]] = {
     "segment_bytes": _Figure("segment_bytes", False, "Bytes of segment files on disk."),
     "segment_files": _Figure("segment_files", False, "Segment files on disk."),
@@ -259,6 +273,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield from _heard_of_hakeeper(status)
     yield _gauge("alarms", "What a person must look at although it is ready.", len(status.alarms))
     yield _certificates(status.certificates)
+    yield from _tokens(status.tokens)
     yield _one_histogram(
         "loop_turn_seconds",
         "How long the event loop was busy at a stretch.",
@@ -391,6 +406,14 @@ def _certificates(found: Mapping[str, float]) -> Metric:
     for plane, moment in sorted(found.items()):
         expiry.add_metric([plane], moment)
     return expiry
+
+
+def _tokens(found: Mapping[str, float]) -> Iterator[Metric]:
+    """Nothing where no tokens are taken."""
+    for key, figure in _TOKENS.items():
+        if key in found:
+            kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+            yield kind(f"logservice_{figure.name}", figure.help, value=found[key])
 
 
 def _one_histogram(name: str, text: str, found: Buckets) -> Metric:

@@ -1,0 +1,1 @@
+"""What an acknowledged append costs, in counts that a busy machine does not change."""

@@ -1,0 +1,225 @@
+"""`make bench-cost`: what an acknowledged append costs the leader, a follower and the client.
+
+Counts do not depend on how busy the machine is as times do: system calls of each kind, switches
+between threads, groups and entries, bytes. Processor time is shown beside them, and is a time. The
+rows are measured undisturbed, with what the kernel counts anyhow. The load of one caller, whose
+counts do not rest on its speed, is then counted under strace. `--check` ends with 1 when a store
+makes more system calls for such an append than its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.__main__ import WIDTH, leader_address, running
+from bench.closed_loop import measure
+from bench.cost.process_counts import Counts, between, counts_of
+from bench.cost.system_calls import Tracers
+from bench.shapes import Shape, Target, connections, many_shards, one_client
+from logservice.cli.processes.local_cluster import LocalCluster
+
+ROWS: Final = (
+    one_client(1, 256),
+    one_client(64, 256),
+    one_client(1000, 16),
+    connections(64, 256),
+    many_shards(1000, 16, 48),
+)
+
+BOUNDS: Final = {"leader": 100, "follower": 45}
+"""System calls per append of one caller that are too many. A busy machine costs some more, because
+threads that find each other asleep call futex.
+"""
+
+HEADER: Final = (
+    "us of processor",
+    "of which in threads",
+    "switches",
+    "appends in a group",
+    "in an entry",
+    "bytes written",
+)
+
+_WARMUP_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """System calls per append, by process and kind, over `appends` appends."""
+
+    appends: int
+    by_role: dict[str, dict[str, float]]
+
+
+def main() -> int:
+    """Measure, show, and check; the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured per row")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--check", action="store_true", help="one caller's counts have bounds")
+    parser.add_argument("--dir", type=Path, help="where the data goes; default: a temporary folder")
+    arguments = parser.parse_args()
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    with (
+        tempfile.TemporaryDirectory(prefix="logservice-cost-", dir=arguments.dir) as name,
+        running(Path(name) / "cluster") as cluster,
+        asyncio.Runner() as runner,
+    ):
+        for row in (row for row in ROWS if arguments.only in row.name):
+            console.print(runner.run(_costs(cluster, row, arguments.seconds)))
+        called = runner.run(_calls(cluster, Path(name), arguments.seconds))
+    console.print(_calls_table(called))
+    over = [
+        f"{role}: {sum(kinds.values()):.0f} system calls, more than {BOUNDS[role.split()[0]]}"
+        for role, kinds in called.by_role.items()
+        if sum(kinds.values()) > BOUNDS[role.split()[0]]
+    ]
+    if arguments.check and over:
+        console.print(f"cost failed: {'; '.join(over)}")
+        return 1
+    if arguments.check:
+        console.print("cost: all counts are within their bounds")
+    return 0
+
+
+async def _costs(cluster: LocalCluster, row: Shape, seconds: float) -> Table:
+    """The table of one row, measured undisturbed."""
+    pids = await _processes(cluster)
+    leader = (await _places(cluster))["leader"]
+    async with row.ours(Target(cluster.endpoints(), leader)) as callers:
+        await measure(callers, warmup_s=0.0, seconds=_WARMUP_S)
+        figures = await _figures(cluster)
+        before = {role: counts_of(pid) for role, pid in pids.items()}
+        sample = await measure(callers, warmup_s=0.0, seconds=seconds)
+        after = {role: counts_of(pid) for role, pid in pids.items()}
+        figures_after = await _figures(cluster)
+    acked = max(1, sample.records)
+    title = f"{row.name}: {sample.records} acked appends, {sample.rate:,.0f}/s; for each of them"
+    table = Table("process", *HEADER, title=title)
+    for role in pids:
+        moved = _moved(figures.get(role, {}), figures_after.get(role, {}))
+        table.add_row(role, *_cells(between(before[role], after[role]), moved, acked))
+    return table
+
+
+def _moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    return {name: figure - before.get(name, 0.0) for name, figure in after.items()}
+
+
+def _cells(counts: Counts, moved: dict[str, float], acked: int) -> list[str]:
+    cpu = {name: s / acked * 1e6 for name, s in counts.cpu_s.items()}
+    most = sorted(cpu.items(), key=lambda item: -item[1])
+    return [
+        f"{sum(cpu.values()):.0f}",
+        ", ".join(f"{name} {us:.0f}" for name, us in most[:3] if us >= 1),
+        f"{counts.switches / acked:.2f}",
+        _per(acked, moved.get("logservice_commit_groups_total", 0.0)),
+        _per(acked, moved.get("logservice_entries_written_total", 0.0)),
+        f"{counts.written_bytes / acked:.0f}",
+    ]
+
+
+def _per(acked: int, parts: float) -> str:
+    return f"{acked / parts:.1f}" if parts else "-"
+
+
+async def _calls(cluster: LocalCluster, folder: Path, seconds: float) -> Calls:
+    """System calls per append of one caller, by process; the client is not traced."""
+    places = await _places(cluster)
+    pids = {role: pid for role, pid in (await _processes(cluster)).items() if role in places}
+    acked, counted = 0, False
+    async with one_client(1, 256).ours(Target(cluster.endpoints(), places["leader"])) as (append,):
+
+        async def load() -> None:
+            nonlocal acked
+            while not counted:
+                await append()
+                acked += 1
+
+        task = asyncio.create_task(load())
+        tracers = await asyncio.to_thread(Tracers, pids, folder)
+        before = acked
+        await asyncio.sleep(seconds)
+        appends, counted = acked - before, True
+        totals = await asyncio.to_thread(tracers.ended)
+        await task
+    return Calls(
+        appends,
+        {
+            role: {kind: count / appends for kind, count in total.items()}
+            for role, total in totals.items()
+        },
+    )
+
+
+async def _places(cluster: LocalCluster) -> dict[str, str]:
+    """The client address of each store, by its role."""
+    leader = await asyncio.to_thread(leader_address, cluster)
+    others = [place.client for place in cluster.stores.values() if place.client != leader]
+    return {"leader": leader, **{f"follower {n}": one for n, one in enumerate(others, 1)}}
+
+
+async def _processes(cluster: LocalCluster) -> dict[str, int]:
+    """The pid of each process, by its role."""
+    names = {place.client: name for name, place in cluster.stores.items()}
+    running_pids = cluster.pids()
+    found: dict[str, int] = {}
+    for role, address in (await _places(cluster)).items():
+        pid = running_pids[names[address]]
+        if pid is None:
+            raise RuntimeError(f"{names[address]} does not run")
+        found[role] = pid
+    return {**found, "client": os.getpid()}
+
+
+async def _figures(cluster: LocalCluster) -> dict[str, dict[str, float]]:
+    """The metrics of each store by its role, summed over their labels."""
+    admin = {place.client: place.admin for place in cluster.stores.values()}
+    return {
+        role: await asyncio.to_thread(_metrics, admin[address])
+        for role, address in (await _places(cluster)).items()
+    }
+
+
+def _metrics(address: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
+        for line in response.read().decode().splitlines():
+            if not line.startswith("#"):
+                name, _, figure = line.rpartition(" ")
+                family = name.partition("{")[0]
+                found[family] = found.get(family, 0.0) + float(figure)
+    return found
+
+
+def _calls_table(calls: Calls) -> Table:
+    """A row for each kind of call that is made at least once in ten appends."""
+    roles = list(calls.by_role)
+    each = {
+        kind: [calls.by_role[role].get(kind, 0.0) for role in roles]
+        for kinds in calls.by_role.values()
+        for kind in kinds
+    }
+    title = f"1 caller: system calls of an append ({calls.appends} traced)"
+    table = Table("system call", *roles, title=title)
+    for kind, counts in sorted(each.items(), key=lambda item: -max(item[1])):
+        if max(counts) >= 0.1:
+            table.add_row(kind, *(f"{count:.1f}" for count in counts))
+    table.add_section()
+    table.add_row("all", *(f"{sum(calls.by_role[role].values()):.1f}" for role in roles))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Reloads: the configuration in effect, and how another one replaces it while the store runs.
+
+Theory of operation. A reload reads the file as a start does, with the same checks and the same
+`--set` words, which go on winning over it. Then it compares with what is in effect. What can be
+taken up is taken up (`effects`), all of it together on the event loop; the rest is named, and stays
+as it was until the store starts again.
+
+A reload is asked for by SIGHUP or by the verb (`ReloadConfig`). Signals that come while one is
+under way become one more reload behind it. One that comes before the store serves waits until then.
+
+INV-RELOAD-2: a configuration that a start would refuse changes nothing.
+
+The configuration in effect as a whole need not pass the checks of a file: of two settings that go
+together, one may wait for a restart. `with_reloaded` then makes a pair that the file never had. So
+it is checked, too, and a reload that would make it wrong is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from logservice_wire.errors import InvalidArgument, NotReady, VerbRefused
+
+from logservice import config as configuration
+from logservice.config import StoreConfig
+from logservice.events import Event, emit
+from logservice.server.reload.effects import EFFECTS, Effect, changed, with_reloaded
+
+_DIGEST_CHARACTERS: Final = 16
+
+logger = logging.getLogger(__name__)
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+@dataclass(frozen=True, slots=True)
+class InEffect:
+    """Which configuration is in effect, since when (microseconds since 1970), and which settings of
+    the file wait for a restart, as far as the newest reload has seen.
+    """
+
+    digest: str
+    since_us: int
+    waiting: tuple[str, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """The same as fields of `StoreStatus`."""
+        return {
+            "config_digest": self.digest,
+            "config_since_us": self.since_us,
+            "config_waiting": self.waiting,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What differed from what was in effect, by what becomes of it."""
+
+    taken_up: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+    first_start: tuple[str, ...]
+
+
+class Reloads:
+    """One per store process, used on its loop."""
+
+    def __init__(self, config: StoreConfig, read: Callable[[], StoreConfig] | None = None) -> None:
+        """`config` is in effect. `read` gives what the file says now, and raises ConfigError; it
+        runs on a thread. None: there is no file.
+        """
+        self.config = config
+        self.in_effect = InEffect(digest_of(config), _now_us())
+        self._read = read
+        self._take: Callable[[StoreConfig], None] | None = None
+        self._directories: Callable[[], Sequence[str]] = lambda: ()
+        self._asked = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+
+    def attach(
+        self,
+        take: Callable[[StoreConfig], None],
+        directories: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """The store serves. `take` brings a configuration to its parts, and raises nothing.
+        `directories`: the data directories in use, which verbs change (`DirectoryChanges`).
+        """
+        self._take = take
+        self._directories = directories
+
+    def ask(self) -> None:
+        """Reload soon; for signals."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Reload whenever somebody has asked, for ever. What is refused is in the log."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self.reload()
+            except (InvalidArgument, NotReady, VerbRefused):
+                continue
+
+    async def reload(self, *, dry_run: bool = False) -> Reloaded:
+        """Take up what can be, and say what differed; `dry_run`: only say it.
+
+        Raises InvalidArgument (ConfigError) for a wrong file, NotReady before the store serves,
+        VerbRefused without a file.
+        """
+        if self._read is None:
+            raise VerbRefused("this store was not started from a file")
+        if self._take is None:
+            raise NotReady("the store is starting")
+        async with self._one_at_a_time:
+            try:
+                read = await asyncio.to_thread(self._checked)
+                self._follow_directories(read)
+                used = with_reloaded(self.config, read)
+                configuration.check(used)
+            except InvalidArgument as error:
+                if not dry_run:
+                    emit(logger, Event.CONFIG_REFUSED, reason=error.message)
+                raise
+            found = _sorted(changed(self.config, read))
+            if not dry_run:
+                self._take(used)
+                self._used(used, found)
+            return found
+
+    def _follow_directories(self, read: StoreConfig) -> None:
+        """Verbs may have made the data directories what the file says: then no restart is due."""
+        named = read.store.data_directories
+        if sorted(map(os.path.abspath, named)) == sorted(map(os.path.abspath, self._directories())):
+            store = msgspec.structs.replace(self.config.store, data_directories=named)
+            self.config = msgspec.structs.replace(self.config, store=store)
+
+    def _checked(self) -> StoreConfig:
+        assert self._read is not None  # asked before
+        try:
+            return self._read()
+        except InvalidArgument:
+            raise
+        except Exception as error:  # a store that runs does not end for what its file says
+            raise InvalidArgument(f"cannot read the configuration: {error!r}") from error
+
+    def _used(self, config: StoreConfig, found: Reloaded) -> None:
+        if found.taken_up:
+            self.in_effect = InEffect(digest_of(config), _now_us(), found.needs_restart)
+        else:
+            self.in_effect = InEffect(
+                self.in_effect.digest, self.in_effect.since_us, found.needs_restart
+            )
+        self.config = config
+        emit(
+            logger,
+            Event.CONFIG_RELOADED,
+            digest=self.in_effect.digest,
+            taken_up=", ".join(found.taken_up) or "nothing",
+            needs_restart=", ".join(found.needs_restart) or "nothing",
+            first_start=", ".join(found.first_start) or "nothing",
+        )
+
+
+def digest_of(config: StoreConfig) -> str:
+    """A short name of a configuration: stores with the same settings, paths included, have the same
+    one.
+    """
+    return hashlib.sha256(_encoder.encode(config)).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def _sorted(settings: list[str]) -> Reloaded:
+    by: Mapping[Effect, list[str]] = {effect: [] for effect in Effect}
+    for setting in settings:
+        by[EFFECTS[setting]].append(setting)
+    return Reloaded(*(tuple(by[effect]) for effect in Effect))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
