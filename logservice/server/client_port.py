@@ -4,6 +4,12 @@ Theory of operation. This file alone puts the edge together: certificates (`tls`
 gate, guard, lines of calls and answers (`edge`), the audit log (`audit`), and behind them the three
 services and gRPC's health service (`services`).
 
+Where tokens are configured there are two ports, one that asks for certificates and one that does
+not; whose call it is decides the gate alone, not the port. Anybody can connect to the second one.
+So it is a server of gRPC's own, with its own half of the connections and calls: what strangers do
+there takes nothing of clients with certificates. And a call there is refused by its headers, before
+its request is awaited.
+
 The port is bound early, because a store's heartbeats carry its address; it answers only after
 `start`. It stops in two steps: `leave` tells health checks that the store wants no new work, and
 `stop` ends the calls that are under way.
@@ -19,7 +25,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
-from logservice.config import Address, StoreConfig
+from logservice.config import Address, StoreConfig, tokens_address
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -47,6 +53,7 @@ from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
 from logservice.server.services.log_service import LogService
 from logservice.server.tls.store_tls import StoreTls
+from logservice.server.tokens.token_check import Tokens
 from logservice.trace import Tracing
 
 _CALLS_GRACE_S: Final = 1.0
@@ -63,11 +70,14 @@ class ClientPort:
         tls: StoreTls | None,
         tracing: Tracing,
         reloads: Reloads | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         """`connections_max`: what this process's descriptors allow. `tls` None: plaintext.
-        `reloads`: what an administrator may ask for.
+        `reloads`: what an administrator may ask for. `tokens` None: every client needs a
+        certificate.
         """
         self._config = config
+        self._tokens = tokens
         self._clients = min(connections_max, config.limits.connections_max)
         self._tls = tls
         self._tracing = tracing
@@ -75,6 +85,7 @@ class ClientPort:
         self._context: StoreContext | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._server: grpc.aio.Server | None = None
+        self._token_server: grpc.aio.Server | None = None
         self._connections: Connections | None = None
         self.lines = CallLines()
         self.seen = IdentityBook()
@@ -95,10 +106,7 @@ class ClientPort:
         Raises OSError.
         """
         listen = Address.parse(self._config.listen.client, "listen.client")
-        server = self._server = acceptor.server_of(
-            server_options(self._config, self._clients),
-            self._config.limits.concurrent_rpcs_max,
-        )
+        server = self._server = self._new_server()
         wake_ups.warn(asyncio.get_running_loop())
         try:
             port = (
@@ -108,9 +116,31 @@ class ClientPort:
             )
         except RuntimeError as error:
             raise OSError(f"cannot listen for clients on {listen}: {error}") from error
-        self._connections = Connections(port, self._connection_limits())
+        ports = [port]
+        if self._tokens is not None:
+            self._token_server = self._new_server()
+            ports.append(self._bind_for_tokens(self._token_server))
+        self._connections = Connections(self._connection_limits(), *ports)
         self._connections.start()
         return self._config.listen.advertise_client or str(Address(listen.host, port))
+
+    def _new_server(self) -> grpc.aio.Server:
+        share = 1 if self._tokens is None else 2
+        return acceptor.server_of(
+            server_options(self._config, max(1, self._clients // share)),
+            max(1, self._config.limits.concurrent_rpcs_max // share),
+        )
+
+    def _bind_for_tokens(self, server: grpc.aio.Server) -> int:
+        """The port on which no certificate is asked for: gRPC asks all clients of a port, or
+        none.
+        """
+        assert self._tls is not None  # `config.check`: there are no tokens without TLS
+        address = tokens_address(self._config, self._config.listen.client)
+        try:
+            return server.add_secure_port(address, self._tls.server_credentials(asking=False))
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for clients with tokens on {address}: {error}") from error
 
     def register(
         self,
@@ -133,51 +163,52 @@ class ClientPort:
             self.audit = audit_log_of(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
         budget = self.answers
-        auditor = Auditor(self.audit, self.seen)
-        server = GuardedServer(
-            self._server,
-            self.gate,
-            auditor,
-            self._tracing,
-            self._connections,
-            budget,
-            self.lines,
-            self.calls,
-            self.seen,
-        )
         context = self._context = StoreContext(
             parts.host, limits, parts.book.client_address, calling.get, budget
         )
+        log = LogService(context)
+        hakeeper = HAKeeperService(
+            parts.client,
+            parts.lookups,
+            lambda: context.limits,
+            parts.access,
+            context.caller,
+            parts.settings.hakeeper_tick_s,
+            lambda: self._config.security.admins,
+            self.limits,
+        )
+        admin = AdminService(
+            context,
+            status,
+            report,
+            parts.workers,
+            self._log_level,
+            self.seen,
+            self._reloads,
+            changes,
+            measuring,
+        )
+        auditor = Auditor(self.audit, self.seen)
         self.browsing = Browsing(context, self.gate, auditor, parts.directory)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
-        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(
-                parts.client,
-                parts.lookups,
-                lambda: context.limits,
-                parts.access,
-                context.caller,
-                parts.settings.hakeeper_tick_s,
-                lambda: self._config.security.admins,
-                self.limits,
-            ),
-            server,
-        )
-        admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(
-                context,
-                status,
-                report,
-                parts.workers,
-                self._log_level,
+        for served in (self._server, self._token_server):
+            if served is None:
+                continue
+            server = GuardedServer(
+                served,
+                self.gate,
+                auditor,
+                self._tracing,
+                self._connections,
+                budget,
+                self.lines,
+                self.calls,
                 self.seen,
-                self._reloads,
-                changes,
-                measuring,
-            ),
-            server,
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+                self._config.tokens.port_offset if served is self._token_server else 0,
+            )
+            log_pb2_grpc.add_LogServicer_to_server(log, server)
+            hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(hakeeper, server)
+            admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
     def _take_limits(self) -> None:
         """What identities may use has changed."""
@@ -208,6 +239,8 @@ class ClientPort:
         """Answer calls."""
         assert self._server is not None  # bound before
         await self._server.start()
+        if self._token_server is not None:
+            await self._token_server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
 
     async def leave(self) -> None:
@@ -220,8 +253,8 @@ class ClientPort:
         """
         self.lines.close()
         self._log_level.close()
-        if self._server is not None:
-            await self._server.stop(_CALLS_GRACE_S)
+        servers = [one for one in (self._server, self._token_server) if one is not None]
+        await asyncio.gather(*(one.stop(_CALLS_GRACE_S) for one in servers))
         if self._connections is not None:
             self._connections.stop()
 
@@ -288,6 +321,7 @@ class ClientPort:
             frozenset(self._config.security.admins),
             used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
             used.client_authorities if used is not None else None,
+            self._tokens,
         )
         return Gate(
             parts.access,

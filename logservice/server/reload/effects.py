@@ -92,13 +92,13 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         "tls",
         Effect.RESTART,
         "trust_domain client_ca certificate key peer_ca peer_certificate peer_key"
-        " client_crl peer_crl revocation_strict ciphers connection_age_max_s",
+        " client_crl peer_crl revocation_strict connection_age_max_s ciphers",
     ),
     **_settings(
         "tokens",
         Effect.RESTART,
-        "issuer audience jwks jwks_ca jwks_token_file refresh_interval_s keys_age_max_s claim"
-        " name_prefix algorithms leeway_s lifetime_max_s port_offset",
+        "issuer audience jwks jwks_ca jwks_token_file refresh_interval_s keys_age_max_s"
+        " claim name_prefix algorithms leeway_s lifetime_max_s port_offset",
     ),
     **_settings("security", Effect.RELOAD, "admins"),
     **_settings("audit", Effect.RELOAD, "data"),
