@@ -29,7 +29,8 @@ from tools.make_pictures import PICTURES
 SHARDS = 8
 FENCED = 2
 """The shard that has a writer; nobody else appends to it."""
-LOOK_S = 8
+LOOK_S = 90
+"""So long that the charts have a line: a store takes a point every ten seconds."""
 SIZE_BYTES_MAX = 400_000
 
 

@@ -305,6 +305,61 @@ ADMIN_FEED_EVENTS: Final = 256
 """Newest events of the cluster that the admin port shows, about 60 kB; `logctl events` and watchers
 get older ones."""
 
+HISTORY_FINE_S: Final = 10.0
+"""Between two points of a store's newest history. The store looks at itself every 5 s anyway."""
+
+HISTORY_FINE_POINTS: Final = 360
+"""Such points: an hour, of which a person sees what led to what they look at."""
+
+HISTORY_COARSE_S: Final = 120.0
+"""Between two points of a store's longer history."""
+
+HISTORY_COARSE_POINTS: Final = 720
+"""Such points: a day. Both kinds together are 100 kB of a store's memory."""
+
+HISTORY_SHARD_S: Final = 60.0
+"""Between two points of the history of a log."""
+
+HISTORY_SHARD_POINTS: Final = 60
+"""Such points: an hour."""
+
+HISTORY_SHARDS_MAX: Final = 1024
+"""Logs of a store with a history, 2 MB; of more, those that something was appended to last."""
+
+ADMIN_CLAIMS_SHOWN: Final = 100
+"""Holds, writers or sessions in one answer, 40 kB; the next page begins behind the last of them."""
+
+ADMIN_CLAIMS_SLICE: Final = 64
+"""Logs that are looked at for those between two turns of other work, about a millisecond."""
+
+ADMIN_SESSIONS_SHOWN: Final = 100
+"""Named sessions that the page of one log shows; `logctl session list` has all."""
+
+ADMIN_RECORDS_SHOWN: Final = 100
+"""Records in one answer of the record browser; with ADMIN_VALUE_BYTES_SHOWN of each 400 kB."""
+
+ADMIN_RECORDS_BYTES: Final = 256 * 1024
+"""Bytes of blocks that such an answer is read from, beyond which its last block may reach."""
+
+ADMIN_VALUE_BYTES_SHOWN: Final = 2048
+"""Of a value, a key or a header that the record browser shows; a person reads no more."""
+
+ADMIN_OPENED_BYTES_MAX: Final = 1024 * 1024
+"""What a compressed block may be opened to for the record browser, in about 5 ms of the loop; of a
+larger one only LSNs and sizes are shown."""
+
+ADMIN_HEADERS_SHOWN: Final = 32
+"""Headers of one record that the record browser shows."""
+
+ADMIN_GRANTS_SHOWN: Final = 100
+"""Grants in one answer, 40 kB."""
+
+ADMIN_FINDINGS_SHOWN: Final = 100
+"""Findings in one answer, the worst ones, 40 kB: a thousand logs with a hold are a thousand."""
+
+ADMIN_WORK_SHOWN: Final = 200
+"""Operators, wishes, drains or members that catch up in one answer; `logctl repairs` has all."""
+
 EVENTS_PER_STATUS: Final = 50
 """Newest events that travel with a status to other stores."""
 

@@ -48,6 +48,7 @@ from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.reload.reloads import Reloads
 from logservice.server.services.admin_service import AdminService
+from logservice.server.services.browsing import Browsing
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService
 from logservice.server.services.log_service import LogService
@@ -96,6 +97,8 @@ class ClientPort:
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         """None in plaintext."""
+        self.browsing: Browsing | None = None
+        """What the admin port shows to who may read; None before `register`."""
 
     def bind(self) -> str:
         """Take the port and begin to watch its connections; returns the address that clients use.
@@ -186,6 +189,7 @@ class ClientPort:
             measuring,
         )
         auditor = Auditor(self.audit, self.seen)
+        self.browsing = Browsing(context, self.gate, auditor, parts.directory)
         for served in (self._server, self._token_server):
             if served is None:
                 continue
@@ -253,6 +257,13 @@ class ClientPort:
         await asyncio.gather(*(one.stop(_CALLS_GRACE_S) for one in servers))
         if self._connections is not None:
             self._connections.stop()
+
+    def connections(self) -> dict[str, int]:
+        """The connections of clients, as of the last look; nothing before the port is bound."""
+        if self._connections is None:
+            return {}
+        counts = self._connections.counts
+        return {"open": counts.open, "half_open": counts.half_open}
 
     @property
     def undelivered_bytes(self) -> int:

@@ -54,6 +54,7 @@ from logservice.server.memory_figures import MemoryFigures
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.reload.reloads import Reloads
+from logservice.server.services import truncation_standing
 from logservice.server.settings import settings_of
 from logservice.server.storage_keys import StorageKeys
 from logservice.server.takers import take
@@ -151,6 +152,8 @@ class Store:
             memory.figures,
             port.calls,
             tokens.figures if tokens is not None else dict,
+            port.connections,
+            lambda shard: truncation_standing.of(parts.host, parts.workers, shard),
         )
         self.client_address = port.bind()
         await parts.start()
@@ -202,6 +205,7 @@ class Store:
             self._admin_tls,
         )
         monitor.callers.attach(lambda: port.gate, lambda: port.audit)
+        monitor.guarded.attach(lambda: port.browsing)
         return monitor
 
     async def _follow_tokens(self) -> Tokens | None:

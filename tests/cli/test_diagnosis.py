@@ -9,15 +9,6 @@ import pytest
 from rich.console import Console
 
 from logservice import bounds
-from logservice.cli.ctl.diagnosis import (
-    CLOCK_SKEW_US,
-    FIRST_START_S,
-    LAG_ENTRIES,
-    Finding,
-    Severity,
-    diagnose,
-)
-from logservice.cli.ctl.outside_view import OutsideView, Probe
 from logservice.cli.ctl.top_view import SORTS, Rates, screen, size
 from logservice.hakeeper.repair import standstill
 from logservice.hakeeper.repair.bootstrap import initial_membership
@@ -25,6 +16,14 @@ from logservice.hakeeper.state import Behind, ShardState
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
 from logservice.memory_budget import FULL_ALARM, PARTS, Part
+from logservice.server.monitor.cluster.diagnosis import (
+    CLOCK_SKEW_US,
+    FIRST_START_S,
+    LAG_ENTRIES,
+    Finding,
+    Severity,
+    diagnose,
+)
 from logservice.server.monitor.cluster.rows import (
     ClusterReport,
     ClusterRow,
@@ -34,6 +33,7 @@ from logservice.server.monitor.cluster.rows import (
     StoreEvent,
     StoreRow,
 )
+from logservice.server.monitor.cluster.seen import Probe, Seen
 from logservice.server.monitor.own.status import Buckets, Reason
 
 changed = msgspec.structs.replace
@@ -126,7 +126,7 @@ def without(one: ShardRow, *lost: str, health: str = "silent", **changes: Any) -
 
 
 def findings(seen: ClusterReport, *probes: Probe) -> list[Finding]:
-    return diagnose(OutsideView(probes or (Probe("s1:1", "s1", ""),), seen, ""))
+    return diagnose(Seen(probes or (Probe("s1:1", "s1", ""),), seen, ""))
 
 
 def test_nothing_is_wrong() -> None:
@@ -134,14 +134,14 @@ def test_nothing_is_wrong() -> None:
 
 
 def test_nobody_answers() -> None:
-    (found,) = diagnose(OutsideView((Probe("h:1", "", "refused"),), None, "refused"))
+    (found,) = diagnose(Seen((Probe("h:1", "", "refused"),), None, "refused"))
     assert (found.severity, found.code) == (Severity.BROKEN, "nobody_answers")
     assert "h:1" in found.what
 
 
 def test_whoever_may_not_look_is_not_told_that_nobody_answers() -> None:
     denied = "PERMISSION_DENIED: spiffe://x has no role admin or read over the cluster"
-    (found,) = diagnose(OutsideView((Probe("h:1", "s1", ""),), None, denied))
+    (found,) = diagnose(Seen((Probe("h:1", "s1", ""),), None, denied))
     assert (found.severity, found.code) == (Severity.BROKEN, "not_let_look")
     assert "it may be well" in found.means
     assert found.page == "certificates.md"
@@ -329,7 +329,7 @@ def test_a_store_that_only_the_others_cannot_reach_speaks_for_itself() -> None:
     own = with_store(2, reasons=EMPTY, ready=False)
     own = changed(own, cluster=changed(own.cluster, asked_store="s2", hakeeper_error="deadline"))
     probes = (Probe("s1:1", "s1", ""), Probe("s2:1", "s2", ""))
-    found = {one.code: one for one in diagnose(OutsideView(probes, best, "", (own,)))}
+    found = {one.code: one for one in diagnose(Seen(probes, best, "", (own,)))}
     assert "s2" in found["shard_0_refused"].what
     assert "answers from here" in found["store_down"].do
 

@@ -10,11 +10,11 @@ import click
 import pytest
 from logservice_wire.errors import Outcome, Reason, error_for, error_table
 
-from logservice.cli.ctl.outside_view import OutsideView
 from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.told_error import form_of
+from logservice.server.monitor.cluster.seen import Seen
 from tests.client.fake_server import FakeCluster, Fault
 from tests.client.running_fake import running_fake
 from tests.documents import picture
@@ -165,7 +165,7 @@ def test_a_log_level_that_is_none(run: Any, words: tuple[str, ...]) -> None:
 def test_while_hakeeper_is_silent(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are what the stores know. That HAKeeper did not answer is an object, too."""
     silence = error_for(Reason.NOT_READY, "no leader")
-    view = OutsideView((), picture.report(hakeeper=False), "")
+    view = Seen((), picture.report(hakeeper=False), "")
     monkeypatch.setattr("logservice.cli.ctl.cluster.state_of", lambda session: silence)
     monkeypatch.setattr("logservice.cli.ctl.outside_view.view_from_outside", lambda *_: view)
     ended = run("--endpoints", "h:1", "shards", "-o", "json")

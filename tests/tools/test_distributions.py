@@ -56,6 +56,16 @@ def test_the_bounds_of_protobuf_are_those_of_the_generated_code(root: Path, tmp_
     }
 
 
+def test_the_server_carries_the_page_and_its_runbooks(tmp_path: Path) -> None:
+    ui = "logservice/server/monitor/ui"
+    with wheel(SERVER, tmp_path) as opened:
+        carried = {name for name in opened.namelist() if name.startswith(f"{ui}/")}
+    pages = {f"{ui}/runbooks/{page.name}" for page in (ROOT / "docs" / "operations").glob("*.md")}
+    files = {f"{ui}/{file.name}" for file in (ROOT / ui).iterdir() if file.is_file()}
+    assert len(pages) > 40
+    assert carried == pages | files
+
+
 def test_the_server_takes_the_client_that_lies_beside_it(tmp_path: Path) -> None:
     """So `pip install .` needs no index for it, where the name may be anybody's."""
     assert required(metadata(SERVER, tmp_path))["logservice-client"].url == CLIENT.as_uri()

@@ -5,13 +5,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
 import pytest
 from logservice_client.sync import SyncLogClient
 from logservice_wire.rpcs import HEARTBEAT
@@ -21,120 +16,29 @@ from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.server.monitor.cluster.rows import (
     FeedRow,
-    HAKeeperAnswer,
     OperatorRow,
     ReplicaRow,
     ShardRow,
     StoreRow,
     TnShardRow,
-    build,
 )
-from logservice.server.monitor.own.status import StoreStatus
-from logservice.server.monitor.port.shard_page import Choice, ShardPage, ShardPages
-from tests.local_stores import kill_stores
-from tools.chromium import Chromium, program
-
-SHARDS = 60
-MARKUP = "<img src=x onerror=document.title='broken'>"
-SETTINGS: dict[str, dict[str, object]] = {
-    "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
-    "raft": {"tick_ms": 20},
-    "hakeeper": {"heartbeat_interval_s": 0.5, "store_timeout_s": 300},
-}
-SIZES = ((400, 800), (1000, 800), (1600, 1000))
+from tests.ui.looking import (
+    MARKUP,
+    SHARDS,
+    SIZES,
+    choose,
+    click,
+    forge,
+    page,
+    page_of,
+    picture,
+    rows,
+    shows,
+    text,
+)
+from tools.chromium import Chromium
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    if program() is None:
-        if os.environ.get("LOGSERVICE_REQUIRE_BROWSER"):
-            pytest.fail("no Chromium")
-        pytest.skip("no Chromium here; `make test-ui` installs it")
-    running = LocalCluster.create(
-        tmp_path_factory.mktemp("cluster") / "c", shards=SHARDS, settings=SETTINGS
-    )
-    try:
-        running.up(90)
-        running.wait_ready(90, 3)
-        with SyncLogClient(",".join(running.endpoints())) as client:
-            shard = client.shard(3)
-            shard.acquire_writer(MARKUP)
-            shard.append([b"x" * 100] * 50)
-            shard.set_hold(MARKUP, 11)
-            shard.truncate(40)
-        yield running
-    finally:
-        kill_stores(running)
-
-
-@pytest.fixture(scope="module")
-def browser(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with Chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
-
-
-def page(cluster: LocalCluster, store: str = "store-1") -> str:
-    return f"http://{cluster.stores[store].admin}/ui"
-
-
-def picture(browser: Chromium, name: str) -> None:
-    folder = os.environ.get("LOGSERVICE_SCREENSHOTS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        browser.screenshot(Path(folder) / f"{name}.png")
-
-
-def forge(browser: Chromium, part: str, rows: object) -> None:
-    """From now on the page gets `rows` for that part of the report, instead of the store's."""
-    said = json.dumps(msgspec.json.encode(rows).decode())
-    browser.run(
-        "window.real ??= window.fetch; window.forged ??= {};"
-        f" window.forged['/api/v1/{part}'] = {said};"
-        " window.fetch = (path, ...rest) => path.split('?')[0] in window.forged"
-        " ? Promise.resolve(new Response(window.forged[path.split('?')[0]]))"
-        " : window.real(path, ...rest); 0"
-    )
-
-
-def page_of(*shards: ShardRow) -> ShardPage:
-    report = build(HAKeeperAnswer(None, -1.0, ""), {}, StoreStatus(), shards=shards)
-    return ShardPages().page(report, Choice())
-
-
-def text(browser: Chromium, selector: str) -> str:
-    found = browser.run(f"document.querySelector({selector!r}).textContent")
-    assert isinstance(found, str)
-    return found
-
-
-def choose(browser: Chromium, selector: str, value: str) -> None:
-    browser.run(
-        f"const field = document.querySelector({selector!r}); field.value = {value!r};"
-        " field.dispatchEvent(new Event('change'))"
-    )
-
-
-def rows(browser: Chromium) -> list[str]:
-    found = browser.run(
-        "[...document.querySelectorAll('#shards tbody tr')].map((row) => row.dataset.shard)"
-    )
-    assert isinstance(found, list)
-    return found
-
-
-def shows(browser: Chromium, shards: Sequence[str]) -> None:
-    """Wait until the table shows them: their rows come from the store."""
-    expected = " ".join(shards)
-    browser.wait(
-        "[...document.querySelectorAll('#shards tbody tr')].map((row) => row.dataset.shard)"
-        f".join(' ') === {expected!r}"
-    )
-
-
-def click(browser: Chromium, selector: str) -> None:
-    browser.run(f"document.querySelector({selector!r}).click()")
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -143,6 +47,7 @@ def test_the_page_fits_its_window(
     browser: Chromium, cluster: LocalCluster, size: tuple[int, int], dark: bool
 ) -> None:
     width, height = size
+    complaints = list(browser.console)
     browser.show(page(cluster), width, height, dark=dark, mobile=width < 500)
     browser.wait("document.querySelectorAll('.card .good').length === 3")
     picture(browser, f"{width}-{'dark' if dark else 'light'}")
@@ -151,7 +56,7 @@ def test_the_page_fits_its_window(
     ground = browser.run("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in ground.strip("rgb()").split(","))
     assert (brightness < 200) == dark
-    assert browser.console == []
+    assert browser.console == complaints
 
 
 def test_it_loads_nothing_from_elsewhere(browser: Chromium, cluster: LocalCluster) -> None:
@@ -431,7 +336,7 @@ def test_the_limits_of_a_log_are_shown(browser: Chromium, cluster: LocalCluster)
 def test_what_is_clicked_is_reached_by_keyboard(browser: Chromium, cluster: LocalCluster) -> None:
     browser.show(page(cluster), 400, 800)
     met = set()
-    for _ in range(40):
+    for _ in range(120):
         for kind in ("keyDown", "keyUp"):
             browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab")
             browser.call(

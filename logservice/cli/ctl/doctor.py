@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import textwrap
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import output_option, say, say_in_colour
+
+if TYPE_CHECKING:
+    from logservice.server.monitor.cluster.diagnosis import FindingRow
 
 _COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "blue"}
 
@@ -27,49 +32,45 @@ def doctor(session: Session, strict: bool, form: str) -> int:
 
     Exit code 1 when something is broken or in danger; with --strict also for a warning.
     """
-    from logservice.cli.ctl.diagnosis import Finding, Severity, diagnose
     from logservice.cli.ctl.outside_view import view_from_outside
+    from logservice.server.monitor.cluster.diagnosis import Severity, diagnose, row
 
     seen = view_from_outside(session.endpoints, session.timeout_s, session.tls)
     findings = diagnose(seen)
 
-    def fields(finding: Finding) -> dict[str, str]:
-        return {
-            "severity": finding.severity.name.lower(),
-            "code": finding.code,
-            "what": finding.what,
-            "means": finding.means,
-            "do": finding.do,
-            "page": f"docs/operations/{finding.page}" if finding.page else "",
-        }
-
+    rows = [row(finding) for finding in findings]
     if form == "json":
-        say(json.dumps([fields(finding) for finding in findings]))
+        say(json.dumps([msgspec.to_builtins(one) for one in rows]))
     else:
-        for finding in findings:
-            _tell(fields(finding))
+        for one in rows:
+            _tell(one)
         if seen.report is not None:
-            row = seen.report.cluster
+            cluster = seen.report.cluster
+            led = cluster.shards - cluster.shards_without_leader
             say(
-                f"{row.cluster}: {row.stores_ready} of {row.stores} stores ready,"
-                f" {row.shards - row.shards_without_leader} of {row.shards} shards have a leader,"
-                f" {row.operators or 'nothing'} under way."
+                f"{cluster.cluster}: {cluster.stores_ready} of {cluster.stores} stores ready,"
+                f" {led} of {cluster.shards} shards have a leader,"
+                f" {cluster.operators or 'nothing'} under way."
                 + ("" if findings else " Nothing is wrong.")
-                + (f" Seen by {row.asked_store}, without HAKeeper." if row.hakeeper_error else "")
+                + (
+                    f" Seen by {cluster.asked_store}, without HAKeeper."
+                    if cluster.hakeeper_error
+                    else ""
+                )
             )
     worst = min((finding.severity for finding in findings), default=Severity.NOTICE)
     limit = Severity.WARNING if strict else Severity.DANGER
     return exit_codes.NEGATIVE if worst <= limit else exit_codes.OK
 
 
-def _tell(finding: dict[str, str]) -> None:
-    severity = finding["severity"]
+def _tell(finding: FindingRow) -> None:
+    severity = finding.severity
     say_in_colour(f"{severity.upper()} ", _COLOURS[severity])
-    say(_wrapped(finding["what"], "  ", first=len(severity) + 1))
-    say(_wrapped(finding["means"], "  ", first=-1))
-    say(_wrapped(f"To do: {finding['do']}", "  ", first=-1))
-    if finding["page"]:
-        say(f"  See {finding['page']}")
+    say(_wrapped(finding.what, "  ", first=len(severity) + 1))
+    say(_wrapped(finding.means, "  ", first=-1))
+    say(_wrapped(f"To do: {finding.do}", "  ", first=-1))
+    if finding.page:
+        say(f"  See {finding.page}")
     say()
 
 

@@ -4,7 +4,7 @@ Every store is asked whether it answers from *here*, and one store is asked for 
 whole cluster, which it makes after the question. The addresses are those that the caller named and
 those that the report has. A report from a store that reaches HAKeeper is preferred. When no store
 reaches it, every store is asked for its report, and the one with the newest view of HAKeeper
-counts. What a store says of itself is taken from its own report when the others do not reach it.
+counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import msgspec
 from logservice_client.endpoints import parse_endpoints
@@ -22,7 +21,8 @@ from logservice_wire.rpcs import GET_CLUSTER_REPORT, GET_STORE_STATUS
 from logservice_wire.v1 import admin_pb2
 
 from logservice.cli.ctl.direct_call import call_store
-from logservice.server.monitor.cluster.rows import ClusterReport, StoreRow
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.cluster.seen import Probe, Seen
 
 _AT_ONCE = 16
 
@@ -31,39 +31,6 @@ _PROBE_S = 3.0
 report may take longer."""
 
 _decoder = msgspec.json.Decoder(ClusterReport)
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One store that was asked from here. error: empty when it answered."""
-
-    address: str
-    store: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class OutsideView:
-    """What was seen. report: None when no store could give one, and `error` is the last failure."""
-
-    probes: tuple[Probe, ...]
-    report: ClusterReport | None
-    error: str
-    others: tuple[ClusterReport, ...] = ()
-    """The reports of the other stores, when `report` does not have HAKeeper's present answer."""
-
-    def rows(self) -> list[StoreRow]:
-        """The stores of the report. A store that did not answer the reporting one is shown by its
-        own report.
-        """
-        own = {
-            row.store: row
-            for report in self.others
-            for row in report.stores
-            if row.store == report.cluster.asked_store
-        }
-        stores = self.report.stores if self.report is not None else ()
-        return [row if row.answers else own.get(row.store, row) for row in stores]
 
 
 def addresses_of(endpoints: str) -> list[str]:
@@ -78,7 +45,7 @@ def addresses_of(endpoints: str) -> list[str]:
     return parse_endpoints(endpoints)
 
 
-def view_from_outside(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> OutsideView:
+def view_from_outside(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Seen:
     """Ask every store. `timeout_s` limits the report, which in turn asks all stores and HAKeeper.
 
     Raises InvalidArgument without endpoints. Other failures are in the answer.
@@ -104,7 +71,7 @@ def view_from_outside(endpoints: str, timeout_s: float, tls: TlsFiles | None) ->
                 and row.store not in stores
             ]
             probes += probe(others)
-    return OutsideView(tuple(probes), report, error, tuple(reports[1:]))
+    return Seen(tuple(probes), report, error, tuple(reports[1:]))
 
 
 def fetch(address: str, timeout_s: float, tls: TlsFiles | None, *, made_now: bool) -> ClusterReport:

@@ -103,6 +103,10 @@ class Directory:
         """What is known of the log of that name; None proves nothing."""
         return self._names.get(name)
 
+    def count_names(self, prefix: str) -> int:
+        """How many logs have a name that begins so."""
+        return sum(name.startswith(prefix) for name in self._names)
+
     def name_of(self, shard: ShardId, access_version: int) -> str | None:
         """The name of a log, if it is known to be as new as that access list (INV-DIRECTORY-2)."""
         row = self._rows.get(shard)

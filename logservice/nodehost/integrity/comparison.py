@@ -144,6 +144,11 @@ class Comparer:
         """Shards led here with a difference that nobody has decided yet."""
         return sorted(shard for shard in self._undecided if self._led(shard) is not None)
 
+    def compared_through(self, shard: ShardId) -> Index:
+        """The last entry of the newest comparison of a whole log that is led here; 0 for none."""
+        found = self._compared.get(shard)
+        return found.through if found is not None else Index(0)
+
     async def run(self) -> None:
         """Compare for ever."""
         while True:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import msgspec
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, NotReady
 
 from logservice.ids import ShardId, StoreId
 
@@ -105,6 +105,23 @@ def packed(
             raise InvalidArgument(str(error), field=field) from error
 
     return Form(lambda sent: version() + encoder.encode(sent), decode)
+
+
+def mapped(message: type[M]) -> Form[M]:
+    """The MessagePack map of a struct whose fields all have defaults, for answers that people look
+    at: a store of another version leaves fields out, or has more of them.
+
+    Decoding raises NotReady for what is no such message: that store speaks another language.
+    """
+    encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(message)
+
+    def decode(data: bytes) -> M:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise NotReady(f"the store answers in another language: {error}") from error
+
+    return Form(encoder.encode, decode)
 
 
 NOTHING: Final[Form[None]] = Form(lambda _: b"", lambda _: None)

@@ -18,11 +18,15 @@ from logservice.events import Event, emit
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.server.edge.call_book import CallBook
+from logservice.server.monitor.cluster.console import Console
 from logservice.server.monitor.cluster.report import ClusterReporter
 from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own.claims import LocalClaims
 from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.history import History
 from logservice.server.monitor.own.loop_turns import LoopTurns
 from logservice.server.monitor.own.reporter import StatusReporter
+from logservice.server.monitor.own.shard_inside import ShardsInside, Standing
 from logservice.server.monitor.own.watch import Watch
 from logservice.server.monitor.port.board import Board
 from logservice.server.reload.reloads import InEffect
@@ -46,6 +50,7 @@ class Monitor:
         """Bind the admin port; `tls` None: plain HTTP. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
         from logservice.server.monitor.port.caller import Callers
+        from logservice.server.monitor.port.guarded_pages import GuardedPages
         from logservice.server.monitor.port.metrics import Metrics
         from logservice.server.monitor.port.server import AdminServer
 
@@ -53,15 +58,18 @@ class Monitor:
         self._plain = tls is None
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors, turns=turns)
+        self._history = History(config.store.store_id)
         self.reporter.in_effect = in_effect
         self._board = Board(self.reporter.status)
         listen = Address.parse(config.admin.listen, "admin.listen")
         self.callers = Callers(self._board, required=config.admin.authentication == "required")
+        self.guarded = GuardedPages(self._board, self.callers)
         app = AdminApp(
             self._board,
             Metrics(self._board).text,
             loopback_only=listen.loopback,
             callers=self.callers,
+            guarded=self.guarded,
         )
         self._server = AdminServer(listen, app, tls.context if tls is not None else None)
         self.reporter.admin_tls = tls
@@ -84,11 +92,17 @@ class Monitor:
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
         tokens: Callable[[], Mapping[str, float]] = dict,
+        connections: Callable[[], Mapping[str, int]] = dict,
+        standing: Standing = lambda _: None,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
-        self.reporter.attach(parts, transport_stats, tls, alarms, call_lines, memory, calls, tokens)
+        self.reporter.attach(
+            parts, transport_stats, tls, alarms, call_lines, memory, calls, tokens, connections
+        )
         self._cluster = ClusterReporter(parts, self.reporter)
-        self._board.started(self.report)
+        shards = ShardsInside(parts, self.reporter, self._history, standing)
+        console = Console(parts, self._cluster, self._history, LocalClaims(parts), shards)
+        self._board.started(self.report, console)
 
     async def report(self, made_now: bool = False) -> ClusterReport:
         """See `ClusterReporter.report`. Raises NotReady before log storage is open."""
@@ -101,7 +115,7 @@ class Monitor:
         self.reporter.client_address = client_address
         self.reporter.peer_address = peer_address
         self.reporter.set_phase("serving")
-        return Watch(self.reporter).run
+        return Watch(self.reporter, self._history.look).run
 
     def stopping(self) -> None:
         """Note that the store stops; it is not ready from now on."""

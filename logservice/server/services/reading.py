@@ -106,16 +106,18 @@ async def lsn_at_time(
             await store.host.read_index(shard, limit_s)
         check_confirmed(store, shard, request.lineage)
     wait_s = min(timeout_s(context, store.limits), bounds.ANSWER_WAIT_S)
-    found = await _search(store, shard, request.append_time_us, wait_s)
+    found = await search(store, shard, request.append_time_us, wait_s)
     position = store.position(shard)
     position.first_lsn, position.applied_lsn = found.first_lsn, found.applied_lsn
     return log_pb2.LsnAtTimeResponse(position=position, lsn=found.lsn, truncated=found.truncated)
 
 
-async def _search(
+async def search(
     store: StoreContext, shard: ShardId, append_time_us: int, wait_s: float
 ) -> FoundTime:
-    """Entries are read one at a time, some on the disk, and count as answers do. What a search pays
+    """Where the records at a time begin. Raises Busy.
+
+    Entries are read one at a time, some on the disk, and count as answers do. What a search pays
     for is its place among the catch-up reads.
     """
     kind = ReadClass.CATCH_UP
@@ -180,7 +182,7 @@ class _Follow:
     async def _begin_at_time(self) -> None:
         """Begin at the append time, if that is above the request's LSN."""
         wanted = self._request.from_append_time_us
-        found = await _search(self._store, self._shard, wanted, bounds.ANSWER_WAIT_S)
+        found = await search(self._store, self._shard, wanted, bounds.ANSWER_WAIT_S)
         if found.truncated and self._start < found.first_lsn:
             raise Truncated(
                 "records at that time may have been truncated", first_lsn=found.first_lsn

@@ -55,6 +55,13 @@ async def page(
     return answer
 
 
+def of(
+    host: NodeHost, workers: Sequence[TruncationWorker], shard: ShardId
+) -> admin_pb2.TruncationStanding | None:
+    """Of the replica of one shard here; None if there is none."""
+    return _standing(host, workers, shard, stuck=False)
+
+
 def _standing(
     host: NodeHost, workers: Sequence[TruncationWorker], shard: ShardId, *, stuck: bool
 ) -> admin_pb2.TruncationStanding | None:

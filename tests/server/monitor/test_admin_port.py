@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logservice import bounds
 from logservice.config import Address
+from logservice.server import monitor
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.monitor.port.app import AdminApp
 from logservice.server.monitor.port.board import Board
@@ -142,8 +143,12 @@ async def test_documents(port: Port) -> None:
 async def test_the_page_may_load_nothing_from_elsewhere(port: Port) -> None:
     page = await port.get("/ui")
     assert page.status == 200
+    assert "script-src 'self'" in str(page.headers["Content-Security-Policy"])
     assert "default-src 'none'" in str(page.headers["Content-Security-Policy"])
-    for path in ("/ui", "/ui/app.js", "/ui/app.css"):
+    folder = Path(monitor.__file__).parent / "ui"
+    scripts = sorted(f"/ui/{file.name}" for file in folder.glob("*.js"))
+    assert len(scripts) > 15
+    for path in ("/ui", "/ui/app.css", *scripts):
         text = (await port.get(path)).body.decode()
         assert text.strip()
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")

@@ -16,8 +16,8 @@ from logservice.server.monitor.cluster.rows import (
     ShardRow,
     build,
 )
+from logservice.server.monitor.port.query import BadQuery
 from logservice.server.monitor.port.shard_page import (
-    BadQuery,
     Choice,
     ShardPages,
     condition,

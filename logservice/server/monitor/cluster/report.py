@@ -25,8 +25,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
@@ -48,6 +50,17 @@ _BUSY_SHARE = 10
 """After a report that took t seconds of the loop none is made for ten times t."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A report with what it was made of. view: HAKeeper's, None when it never answered. statuses:
+    of the stores that answered, without their replicas, which the rows of the report have.
+    """
+
+    report: ClusterReport
+    view: ClusterView | None
+    statuses: Mapping[str, StoreStatus]
+
+
 class ClusterReporter:
     """One per store, on the loop thread."""
 
@@ -59,10 +72,10 @@ class ClusterReporter:
         self._view: ClusterView | None = None
         self._view_s: float | None = None
         self._error = ""
-        self._newest: ClusterReport | None = None
+        self._newest: Sight | None = None
         self._good_until_s = 0.0
         self._rest_until_s = 0.0
-        self._making: asyncio.Task[tuple[ClusterReport, float]] | None = None
+        self._making: asyncio.Task[tuple[Sight, float]] | None = None
         self._feed = FeedTail(parts.client.events)
         parts.host.requests.register(STATUS, self._answer)
 
@@ -71,20 +84,24 @@ class ClusterReporter:
 
         `made_now`: it must be begun after this call.
         """
+        return (await self.sight(made_now=made_now)).report
+
+    async def sight(self, *, made_now: bool = False) -> Sight:
+        """The report and what it was made of."""
         asked_s = self._clock.monotonic()
         if not made_now and self._newest is not None and asked_s < self._good_until_s:
             return self._newest
         while True:
             if self._making is None or self._making.done():
                 self._making = asyncio.get_running_loop().create_task(self._make())
-            report, begun_s = await asyncio.shield(self._making)
+            sight, begun_s = await asyncio.shield(self._making)
             if not made_now or begun_s >= asked_s:
-                return report
+                return sight
 
     async def _answer(self, peer: PeerIdentity, asked: None) -> StoreStatus:
         return self._reporter.status()
 
-    async def _make(self) -> tuple[ClusterReport, float]:
+    async def _make(self) -> tuple[Sight, float]:
         """Make a report; also returns when its first question was asked."""
         await asyncio.sleep(self._rest_until_s - self._clock.monotonic())
         begun_s = self._clock.monotonic()
@@ -112,10 +129,15 @@ class ClusterReporter:
                 await asyncio.sleep(0)
         report = cluster_rows.build(word, words, self._reporter.status(), self._feed.newest, shards)
         now_s = self._clock.monotonic()
-        self._newest = report
+        statuses = {
+            store: msgspec.structs.replace(word.status, replicas=())
+            for store, word in words.items()
+            if word.status is not None
+        }
+        self._newest = sight = Sight(report, view, statuses)
         self._rest_until_s = now_s + _BUSY_SHARE * (now_s - started_s)
         self._good_until_s = max(now_s + bounds.ADMIN_CLUSTER_AGE_S, self._rest_until_s)
-        return report, begun_s
+        return sight, begun_s
 
     async def _ask_hakeeper(self) -> None:
         try:

@@ -76,6 +76,7 @@ class StatusReporter:
         self._call_lines: Callable[[], Mapping[str, float]] = dict
         self._memory: Callable[[], Mapping[str, int]] = dict
         self._calls = CallBook()
+        self._connections: Callable[[], Mapping[str, int]] = dict
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
         self._made: dict[
@@ -100,9 +101,11 @@ class StatusReporter:
         memory: Callable[[], Mapping[str, int]] = dict,
         calls: CallBook | None = None,
         tokens: Callable[[], Mapping[str, float]] = dict,
+        connections: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Use the store's parts from now on: log storage is open."""
         self._tokens = tokens
+        self._connections = connections
         self._alarms = alarms
         self._call_lines = call_lines
         self._memory = memory
@@ -176,6 +179,7 @@ class StatusReporter:
             appends_delayed=parts.host.limits.delayed,
             records_retired=parts.host.retention.records,
             memory=dict(self._memory()),
+            client_connections=dict(self._connections()),
             catch_up=parts.host.catch_up.figures(),
             reads=parts.host.reads.figures(),
             requests_refused={

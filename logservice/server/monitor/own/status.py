@@ -153,7 +153,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     `nodehost.replica.catch_up`, by field of `CatchUpBudget`. reads: see `ReadLimits.figures`.
     call_lines: see `CallLines.figures`. append_seconds, append_stage_seconds: see `AppendStages`;
     read_seconds: by class, see `ReadLimit.took`; rpc_seconds, rpcs: see `CallBook`. memory: see
-    `server.memory_figures`.
+    `server.memory_figures`. client_connections: see `ConnectionCounts`.
     configured: what this store's configuration says about the cluster, which counts at the first
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
     clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
@@ -210,6 +210,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     read_seconds: dict[str, Buckets] = {}
     rpc_seconds: dict[str, Buckets] = {}
     rpcs: dict[str, int] = {}
+    client_connections: dict[str, int] = {}
 
 
 _encoder = msgpack.Encoder()

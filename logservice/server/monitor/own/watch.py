@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from logservice import bounds
 from logservice.events import Event, emit
@@ -29,8 +30,11 @@ logger = logging.getLogger(__name__)
 class Watch:
     """One per store. `run` looks until it is cancelled; `look` is one look, for other callers."""
 
-    def __init__(self, reporter: StatusReporter) -> None:
-        """Begin with nothing wrong."""
+    def __init__(
+        self, reporter: StatusReporter, also: Callable[[StoreStatus], None] = lambda _: None
+    ) -> None:
+        """Begin with nothing wrong. `also`: who is handed each status, too."""
+        self._also = also
         self._reporter = reporter
         self._wrong: set[str] = set()
         self._slow = False
@@ -40,7 +44,9 @@ class Watch:
         """Look for ever."""
         while True:
             await asyncio.sleep(WATCH_S)
-            self.look(self._reporter.status())
+            status = self._reporter.status()
+            self.look(status)
+            self._also(status)
 
     def look(self, status: StoreStatus) -> None:
         """Compare the status with the look before, and log what changed."""

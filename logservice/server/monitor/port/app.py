@@ -4,17 +4,25 @@
     /readyz      200 when ready, else 503; the reasons are in the body either way
     /metrics     Prometheus
     /api/v1/...  cluster, stores, shards, operators, services, tn-shards and events (any store
-                 shows all); store (this one);
-                 shards/page?filter=&troubled=&sort=&descending=&offset=&count= has only the shards
-                 that a page shows (`shard_page`)
+                 shows all); store (this one); and the documents with parameters:
+        shards/page?filter=&troubled=&sort=&descending=&offset=&count=   (`shard_page`)
+        shards/detail?shard=                    one shard, and what its members' stores know of it
+        stores/detail?store=                    one store
+        history?store=&span=hour|day            the figures of a store (`own.history`)
+        findings                                what `logctl doctor` says of the report
+        work                                    operators, wishes, drains, versions (`cluster.work`)
+        claims?kind=holds|writers|sessions&filter=&keeping=&after_shard=&after_name=&count=
+        records?shard=&lsn=&time_us=&latest=&count=   records, for who may read the log
+        grants?filter=&offset=&count=           the access list, for who may see it
+        runbooks?page=                          a page of docs/operations, or which there are
     /ui          the page; what lies under /ui/ is all it loads
 
-Everything is read-only: there are only GET and HEAD, no body, no cookie; one document has
-parameters. The page may load nothing from elsewhere and run nothing inline
-(Content-Security-Policy). Where callers have to say who they are, everything but the two probes
-needs that, the page included (`caller`). On a loopback address a request must name a loopback host.
-Else any web page could read the answers through a name of its own that resolves to this address
-(DNS rebinding).
+Everything is read-only: there are only GET and HEAD, no body, no cookie. The page may load nothing
+from elsewhere and run nothing inline (Content-Security-Policy). Where callers have to say who they
+are, everything but the two probes needs that, the page included (`caller`); records and grants need
+it everywhere (`guarded_pages`). On a loopback address a request must name a loopback host. Else any
+web page could read the answers through a name of its own that resolves to this address (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -26,14 +34,17 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
+from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import Reason as Why
 
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import Reason, StoreStatus, to_json
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
 from logservice.server.monitor.port.caller import Callers
-from logservice.server.monitor.port.shard_page import BadQuery, ShardPages, parse
+from logservice.server.monitor.port.console_pages import ConsolePages
+from logservice.server.monitor.port.guarded_pages import GuardedPages
+from logservice.server.monitor.port.query import BadQuery
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -58,12 +69,13 @@ _CHALLENGE = (("WWW-Authenticate", 'Bearer realm="logservice"'),)
 PROBES = frozenset(("/healthz", "/readyz"))
 """Whoever asks these need not say who it is: supervisors cannot."""
 
-_PAGE = {
-    "/ui": ("index.html", "text/html; charset=utf-8"),
-    "/ui/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/ui/app.css": ("app.css", "text/css; charset=utf-8"),
-    "/ui/icon.svg": ("icon.svg", "image/svg+xml"),
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
+"""What of the page's folder is served, and as what."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,20 +100,18 @@ class AdminApp:
         *,
         loopback_only: bool,
         callers: Callers | None = None,
+        guarded: GuardedPages | None = None,
     ) -> None:
         """Read the page. `metrics` makes a body and its content type for an Accept header.
-        `callers` says who sends a request; None: nobody's identity is known.
+        `callers` says who sends a request; None: nobody's identity is known. `guarded`: what needs
+        a right; None: nothing of that is shown.
         """
         self._board = board
         self.callers = Callers(board) if callers is None else callers
         self._metrics = metrics
         self._loopback_only = loopback_only
-        self._pages = ShardPages()
-        folder = resources.files("logservice.server.monitor") / "ui"
-        self._page = {
-            path: Answer("200 OK", kind, (folder / name).read_bytes())
-            for path, (name, kind) in _PAGE.items()
-        }
+        self._pages = ConsolePages(board, guarded or GuardedPages(board, self.callers))
+        self._page = _page()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request as PEP 3333 says."""
@@ -125,19 +135,13 @@ class AdminApp:
         try:
             if path not in PROBES:
                 self.callers.let_in(environ)
-            if path == "/api/v1/shards/page":
-                choice = parse(environ.get("QUERY_STRING", ""))
-                return _json(self._pages.page(self._board.cluster(), choice))
+            if path.startswith("/api/v1/"):
+                return self._document(path, environ)
             return self._route(path, environ.get("HTTP_ACCEPT", ""))
         except BadQuery as bad:
             return _error("400 Bad Request", str(bad))
-        except Unauthenticated as unknown:
-            refused = _error("401 Unauthorized", unknown.message)
-            return Answer(refused.status, refused.content_type, refused.body, _CHALLENGE)
-        except PermissionDenied as denied:
-            return _error("403 Forbidden", denied.message)
-        except NotReady as unready:
-            return _error("503 Service Unavailable", unready.message)
+        except LogServiceError as error:
+            return _refusal(error)
         except LoopStuck as stuck:
             return _error("503 Service Unavailable", str(stuck))
         except NotServing:
@@ -159,12 +163,16 @@ class AdminApp:
         if path == "/metrics":
             body, kind = self._metrics(accept)
             return Answer("200 OK", kind, body)
-        if path == "/api/v1/store":
+        return _error("404 Not Found", f"nothing at {path}")
+
+    def _document(self, path: str, environ: WSGIEnvironment) -> Answer:
+        part = path.removeprefix("/api/v1/")
+        if part == "store":
             return _json(self._board.status())
-        part = _PARTS.get(path.removeprefix("/api/v1/")) if path.startswith("/api/v1/") else None
-        if part is None:
-            return _error("404 Not Found", f"nothing at {path}")
-        return _json(part(self._board.cluster()))
+        if part in _PARTS:
+            return _json(_PARTS[part](self._board.cluster()))
+        made = self._pages.make(part, environ)
+        return _json(made) if made is not None else _error("404 Not Found", f"nothing at {path}")
 
     def _ready(self) -> Answer:
         try:
@@ -190,12 +198,45 @@ _PARTS: dict[str, Callable[[ClusterReport], object]] = {
 }
 
 
+_STATUS = {
+    Why.INVALID_ARGUMENT: "400 Bad Request",
+    Why.UNAUTHENTICATED: "401 Unauthorized",
+    Why.PERMISSION_DENIED: "403 Forbidden",
+    Why.SHARD_NOT_FOUND: "404 Not Found",
+    Why.TRUNCATED: "410 Gone",
+    Why.BEYOND_TAIL: "416 Range Not Satisfiable",
+    Why.BUSY: "429 Too Many Requests",
+}
+"""What an error of the cluster is in HTTP; any other one may pass."""
+
+
+def _page() -> dict[str, Answer]:
+    """The page, and the files that it loads."""
+    found = {}
+    for file in (resources.files("logservice.server.monitor") / "ui").iterdir():
+        kind = _KINDS.get(file.name[file.name.rfind(".") :])
+        if kind is not None:
+            path = "/ui" if file.name == "index.html" else f"/ui/{file.name}"
+            found[path] = Answer("200 OK", kind, file.read_bytes())
+    return found
+
+
 def _text(status: str, body: str) -> Answer:
     return Answer(status, _TEXT, body.encode())
 
 
 def _json(value: object) -> Answer:
     return Answer("200 OK", _JSON, to_json(value) + b"\n")
+
+
+def _refusal(error: LogServiceError) -> Answer:
+    said = {"error": error.message, "reason": error.reason.value, "metadata": error.metadata}
+    return Answer(
+        _STATUS.get(error.reason, "503 Service Unavailable"),
+        _JSON,
+        to_json(said) + b"\n",
+        _CHALLENGE if error.reason is Why.UNAUTHENTICATED else (),
+    )
 
 
 def _error(status: str, message: str) -> Answer:

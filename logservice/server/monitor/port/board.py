@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from logservice import bounds
+from logservice.server.monitor.cluster.console import Console
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 
@@ -41,11 +42,17 @@ class Board:
         self._loop = asyncio.get_running_loop()
         self._status = status
         self._cluster: Callable[[], Awaitable[ClusterReport]] | None = None
+        self._console: Console | None = None
         self._wait_s = wait_s
 
-    def started(self, report: Callable[[], Awaitable[ClusterReport]]) -> None:
-        """Ask the loop from now on; `report` makes the report on the cluster."""
+    def started(
+        self, report: Callable[[], Awaitable[ClusterReport]], console: Console | None = None
+    ) -> None:
+        """Ask the loop from now on; `report` makes the report on the cluster, and `console` has
+        the rest.
+        """
         self._starting = None
+        self._console = console
         self._cluster = report
 
     def status(self) -> StoreStatus:
@@ -69,6 +76,17 @@ class Board:
             return await report()
 
         return self._on_loop(ask())
+
+    def console(self, ask: Callable[[Console], Awaitable[T]]) -> T:
+        """What `ask` makes of the console. Raises LoopStuck, NotServing, and what `ask` raises."""
+        console = self._console
+        if console is None:
+            raise NotServing
+
+        async def answer() -> T:
+            return await ask(console)
+
+        return self._on_loop(answer())
 
     def ask(self, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The answer of `question`, which runs on the loop. Raises LoopStuck, and what it raises.

@@ -17,20 +17,16 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
 from logservice import bounds
 from logservice.server.monitor.cluster.rows import ClusterReport, ReplicaRow, ShardRow
+from logservice.server.monitor.port.query import flag, number, one_of, searched, values_of
 
 _LEADERLESS_NAMED = 8
 _WELL = 9
 _DIGITS = re.compile("[0-9]+")
-
-
-class BadQuery(ValueError):
-    """A parameter that this document does not have, or a value that it cannot have."""
 
 
 class Condition(Struct, frozen=True):
@@ -157,62 +153,20 @@ def condition(shard: ShardRow) -> Condition:
 
 def parse(query: str) -> Choice:
     """The choice that a query string says. Raises BadQuery."""
-    try:
-        pairs = parse_qsl(
-            query, keep_blank_values=True, errors="strict", max_num_fields=len(_FIELDS)
-        )
-    except ValueError as error:
-        raise BadQuery("not a query that can be read") from error
-    said = dict(pairs)
-    if len(said) < len(pairs):
-        raise BadQuery("a parameter comes twice")
-    values: dict[str, Any] = {}
-    for name, text in pairs:
-        if name not in _FIELDS:
-            raise BadQuery(f"there is no such parameter; there are {', '.join(_FIELDS)}")
-        try:
-            values[name] = _FIELDS[name](text)
-        except ValueError as error:
-            raise BadQuery(f"{name}: {error}") from error
-    return Choice(**values)
+    return Choice(**values_of(query, _FIELDS))
 
 
-def _filter(text: str) -> str:
-    if len(text) > bounds.ADMIN_FILTER_CHARS_MAX:
-        raise ValueError(f"at most {bounds.ADMIN_FILTER_CHARS_MAX} characters")
-    return text.strip().lower()
-
-
-def _flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("0 or 1")
-    return text == "1"
-
-
-def _column(text: str) -> str:
-    if text not in _KEYS:
-        raise ValueError(f"one of {', '.join(_KEYS)}")
-    return text
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def parsed(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most))):
-            raise ValueError(f"a number from {least} to {most}")
-        if not least <= int(text) <= most:
-            raise ValueError(f"a number from {least} to {most}")
-        return int(text)
-
-    return parsed
+def _column(said: str) -> str:
+    return one_of(*_KEYS)(said)
 
 
 _FIELDS: Final[dict[str, Callable[[str], object]]] = {
-    "filter": _filter,
-    "troubled": _flag,
+    "filter": searched,
+    "troubled": flag,
     "sort": _column,
-    "descending": _flag,
-    "offset": _number(0, 2**31 - 1),
-    "count": _number(1, bounds.ADMIN_SHARDS_SHOWN),
+    "descending": flag,
+    "offset": number(0, 2**31 - 1),
+    "count": number(1, bounds.ADMIN_SHARDS_SHOWN),
 }
 
 

@@ -10,27 +10,33 @@ of docs/operations/ that has the commands. Findings are ordered by how bad they 
 
 A consequence of another finding is said in that finding and is no finding of its own. A dead store,
 for example, makes hundreds of shards short of a replica, and that is one finding.
+
+`logctl doctor` and the page of the admin port say the same, from what each has seen.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from logservice import bounds
-from logservice.cli.ctl.outside_view import OutsideView
 from logservice.hakeeper.stores.zones import is_in
 from logservice.memory_budget import FULL_ALARM, PARTS
 from logservice.nodehost.clocks.clock_watch import CLOCK_ALARM
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
+from logservice.same_names import copied
 from logservice.server.monitor.cluster.rows import (
     ClusterReport,
     ReplicaRow,
     ShardRow,
     StoreRow,
 )
+from logservice.server.monitor.cluster.seen import Seen
 
 CLOCK_SKEW_US = 500_000
 """With more skew the times in the logs of two stores mislead, and two stores may disagree whether
@@ -81,7 +87,28 @@ class Finding:
     page: str = ""
 
 
-def diagnose(seen: OutsideView) -> list[Finding]:
+class FindingRow(Struct, frozen=True, kw_only=True):
+    """A finding as documents have it. `page`: from the repository's root, or empty."""
+
+    severity: str
+    code: str
+    what: str
+    means: str
+    do: str
+    page: str
+
+
+def row(finding: Finding) -> FindingRow:
+    """The document of a finding."""
+    return copied(
+        FindingRow,
+        finding,
+        severity=finding.severity.name.lower(),
+        page=f"docs/operations/{finding.page}" if finding.page else "",
+    )
+
+
+def diagnose(seen: Seen) -> list[Finding]:
     """All findings, the worst first; none when all is well."""
     if seen.report is None:
         return [_nobody_answers(seen)]
@@ -104,7 +131,7 @@ def diagnose(seen: OutsideView) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.severity)
 
 
-def _nobody_answers(seen: OutsideView) -> Finding:
+def _nobody_answers(seen: Seen) -> Finding:
     tried = ", ".join(one.address for one in seen.probes)
     if seen.error.startswith("PERMISSION_DENIED"):
         return Finding(
@@ -186,7 +213,7 @@ def _young(report: ClusterReport) -> bool:
     )
 
 
-def _refused(seen: OutsideView) -> Iterator[Finding]:
+def _refused(seen: Seen) -> Iterator[Finding]:
     refused = [
         (store.store, reason.detail)
         for store in seen.rows()
@@ -264,7 +291,7 @@ def _leaderless(report: ClusterReport) -> Iterator[Finding]:
         )
 
 
-def _stores(seen: OutsideView, report: ClusterReport) -> Iterator[Finding]:
+def _stores(seen: Seen, report: ClusterReport) -> Iterator[Finding]:
     from_here = {one.store for one in seen.probes if not one.error}
     for store in report.stores:
         if store.answers:
@@ -342,7 +369,7 @@ def _short(report: ClusterReport) -> Iterator[Finding]:
         )
 
 
-def _unreachable_from_here(seen: OutsideView, report: ClusterReport) -> Iterator[Finding]:
+def _unreachable_from_here(seen: Seen, report: ClusterReport) -> Iterator[Finding]:
     rows = {row.client_address: row for row in report.stores}
     unplaced = [row.store for row in report.stores if not row.client_address]
     for one in seen.probes:
@@ -429,7 +456,7 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
 }
 
 
-def _reasons(seen: OutsideView) -> Iterator[Finding]:
+def _reasons(seen: Seen) -> Iterator[Finding]:
     young = seen.report is not None and _young(seen.report)
     for store in seen.rows():
         by_code: dict[str, list[str]] = {}
@@ -625,7 +652,7 @@ def _holds(report: ClusterReport) -> Iterator[Finding]:
                 f" above; {back} records that were truncated stay because of it.",
                 "The log grows until the hold is moved or released.",
                 "Find out who set it. If nobody needs it:"
-                f" `logctl hold release {shard.shard} {shard.hold_name}`.",
+                f" `logctl hold release {shard.shard} {shlex.quote(shard.hold_name)}`.",
                 "forgotten-hold.md",
             )
 

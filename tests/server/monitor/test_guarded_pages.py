@@ -1,0 +1,254 @@
+"""Records and grants at the admin port, of a real store with TLS: for whom, how much, audited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from logservice_wire.block import encode_block
+from logservice_wire.column_block import encode_columns
+from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
+
+from logservice import bounds
+from logservice.ids import Lsn, Term
+from logservice.nodehost.replica.log_reading import LogRun, LogSlice
+from logservice.nodehost.replica.read_limits import ReadClass
+from logservice.server.audit.chain import Trail
+from logservice.server.monitor.port.caller import CHAIN
+from logservice.server.services.browsing import rows_of
+from logservice.server.store import Store
+from tests.papers import Papers, uri
+from tests.server.secured import OWNER, channel_of, lay_out, papers_of, secured
+from tests.server.test_audit import told
+from tests.server.test_store import configured
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+READER, STRANGER = papers_of("reader"), papers_of("stranger")
+AUDITED = "[audit]\ndata = true\n"
+RECORDS = [b"\x00\xff<b>", b"x" * (bounds.ADMIN_VALUE_BYTES_SHOWN + 1), b"", b"four"]
+
+
+class Asked:
+    """A request to the admin port, as its server hands it over."""
+
+    def __init__(self, store: Store, directory: Path) -> None:
+        self.store, self.directory = store, directory
+
+    def now(self, part: str, papers: Papers | None, **query: object) -> tuple[int, Any]:
+        assert self.store._monitor is not None
+        app: Any = self.store._monitor._server._server.application
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": f"/api/v1/{part}",
+            "QUERY_STRING": "&".join(f"{name}={value}" for name, value in query.items()),
+            "HTTP_HOST": "localhost",
+            "REMOTE_ADDR": "127.0.0.1",
+            "REMOTE_PORT": "7",
+        }
+        if papers is not None:
+            environ[CHAIN] = papers.certificate
+        status: list[str] = []
+        body = b"".join(app(environ, lambda said, headers: status.append(said)))
+        return int(status[0][:3]), json.loads(body)
+
+    async def get(self, part: str, papers: Papers | None, **query: object) -> tuple[int, Any]:
+        return await asyncio.to_thread(self.now, part, papers, **query)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Asked]:
+    directory: Path = tmp_path_factory.mktemp("guarded")
+    lay_out(directory)
+    async with secured(directory, AUDITED) as store, channel_of(store, OWNER) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        hakeeper: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+        for identity, scope, role in (
+            (uri("client", "admin"), "*", "append"),
+            (uri("client", "reader"), "shard/1", "read"),
+        ):
+            await hakeeper.ChangeAccess(
+                hakeeper_pb2.ChangeAccessRequest(identity=identity, scope=scope, grant=[role])
+            )
+        await log.Append(log_pb2.AppendRequest(shard_id=1, block=encode_block(RECORDS, 7)))
+        wide = encode_columns(
+            [b"v1", b"v2"],
+            8,
+            keys=[b"k", None],
+            times_us=[100, 200],
+            headers=[{"h": b"1"}, {}],
+        )
+        await log.Append(log_pb2.AppendRequest(shard_id=1, block=wide))
+        found = Asked(store, directory)
+        async with asyncio.timeout(60):
+            while (await found.get("records", READER, shard=1))[0] != 200:  # noqa: ASYNC110 - not ours
+                await asyncio.sleep(0.05)
+        yield found
+
+
+async def test_records_for_who_may_read(asked: Asked) -> None:
+    status, page = await asked.get("records", READER, shard=1)
+    assert (status, page["who"], page["store"]) == (200, uri("client", "reader"), "s1")
+    assert (page["first_lsn"], page["applied_lsn"], page["next_lsn"]) == (1, 6, 7)
+    plain, long, empty, fourth, key, no_key = page["rows"]
+    assert [row["lsn"] for row in page["rows"]] == [1, 2, 3, 4, 5, 6]
+    assert plain["value"] == {"size": 5, "hex": RECORDS[0].hex()}
+    assert long["value"]["size"] == bounds.ADMIN_VALUE_BYTES_SHOWN + 1, "ADMIN_VALUE_BYTES_SHOWN"
+    assert len(long["value"]["hex"]) == 2 * bounds.ADMIN_VALUE_BYTES_SHOWN
+    assert empty["value"] == {"size": 0, "hex": ""}
+    assert (fourth["block_lsn"], fourth["block_records"], fourth["wide"]) == (1, 4, False)
+    assert (key["wide"], key["time_us"], key["key"]["hex"]) == (True, 100, b"k".hex())
+    assert key["headers"] == [["h", {"size": 1, "hex": b"1".hex()}]]
+    assert (no_key["key"], no_key["headers"], no_key["value"]["hex"]) == (None, [], b"v2".hex())
+
+
+async def test_a_page_begins_where_it_is_asked_to(asked: Asked) -> None:
+    async def lsns(**query: object) -> tuple[list[int], int]:
+        status, page = await asked.get("records", READER, shard=1, **query)
+        assert status == 200, page
+        return [row["lsn"] for row in page["rows"]], page["next_lsn"]
+
+    assert await lsns(lsn=3, count=2) == ([3, 4], 5)
+    assert await lsns(lsn=4, count=2) == ([4, 5], 6)
+    assert await lsns(lsn=7) == ([], 7), "at the tail"
+    assert await lsns(latest=1, count=2) == ([5, 6], 7)
+    assert (await lsns(time_us=1))[0][0] == 1
+    refused, said = await asked.get("records", READER, shard=1, lsn=99)
+    assert (refused, said["reason"]) == (416, "BEYOND_TAIL")
+    refused, said = await asked.get(
+        "records", READER, shard=1, count=bounds.ADMIN_RECORDS_SHOWN + 1
+    )
+    assert refused == 400
+
+
+async def test_nothing_for_others(asked: Asked) -> None:
+    """INV-ADMIN-2: without an identity, without the role, for a log without a grant, with what is
+    no certificate.
+    """
+    junk = Papers(b"", b"no certificate")
+    for papers, shard, status, reason in (
+        (None, 1, 401, "UNAUTHENTICATED"),
+        (junk, 1, 401, "UNAUTHENTICATED"),
+        (STRANGER, 1, 403, "PERMISSION_DENIED"),
+        (READER, 2, 403, "PERMISSION_DENIED"),
+        (READER, 0, 400, "INVALID_ARGUMENT"),
+    ):
+        found, said = await asked.get("records", papers, shard=shard)
+        assert (found, said["reason"]) == (status, reason)
+        assert "rows" not in said
+    assert (await asked.get("records", None, shard=1))[1]["metadata"] == {"who": "nobody"}
+    for papers in (None, READER):
+        found, said = await asked.get("grants", papers)
+        assert found in (401, 403)
+        assert "rows" not in said
+
+
+async def test_in_plaintext_nothing_is_shown(tmp_path: Path) -> None:
+    """INV-ADMIN-2."""
+    store = Store(configured(tmp_path / "data"))
+    await store.start()
+    try:
+        for part in ("records", "grants"):
+            found, said = await Asked(store, tmp_path).get(part, None)
+            assert (found, said["metadata"]) == (401, {"who": "plaintext"})
+    finally:
+        await store.stop()
+
+
+async def test_grants_and_their_state(asked: Asked) -> None:
+    status, page = await asked.get("grants", OWNER)
+    assert (status, page["grants"], page["matching"]) == (200, 2, 2)
+    assert (page["current"], page["too_old"], page["admins"]) == (
+        True,
+        False,
+        [uri("client", "admin")],
+    )
+    assert page["rows"][1] == {
+        "identity": uri("client", "reader"),
+        "scope": "shard/1",
+        "roles": ["read"],
+        "logs": 1,
+    }
+    status, page = await asked.get("grants", OWNER, filter="READER", count=1)
+    assert [row["identity"] for row in page["rows"]] == [uri("client", "reader")]
+    assert (await asked.get("grants", OWNER, offset=2))[1]["rows"] == []
+    assert (await asked.get("grants", OWNER, count=bounds.ADMIN_GRANTS_SHOWN + 1))[0] == 400
+
+
+async def test_it_is_a_catch_up_read_of_its_caller(asked: Asked) -> None:
+    """It takes its turn and its memory as one, and gives both back."""
+    assert asked.store._client_port is not None
+    assert asked.store._parts is not None
+    limit = asked.store._parts.host.reads.of[ReadClass.CATCH_UP]
+    before = limit.reads
+    await asked.get("records", READER, shard=1)
+    assert limit.reads == before + 1
+    assert (limit.under_way, asked.store._client_port.answers.used) == (0, 0)
+    gate = asked.store._client_port.gate
+    assert gate is not None
+    assert gate.bearer(READER.certificate).quota.rpcs == 0
+
+
+async def test_reads_and_denials_are_audited(asked: Asked) -> None:
+    await asked.get("records", READER, shard=1, lsn=2, count=2)
+    await asked.get("records", STRANGER, shard=1)
+    await asked.get("grants", OWNER)
+    directory = asked.directory / "data" / "audit"
+    read: dict[str, Any] = {
+        "who": uri("client", "reader"),
+        "what": "Read",
+        "shard": 1,
+        "decision": "allowed",
+        "outcome": "ok",
+        "from": "admin:127.0.0.1:7",
+        "first_lsn": 2,
+        "last_lsn": 3,
+    }
+    denied = {"who": uri("client", "stranger"), "what": "Read", "decision": "denied"}
+    listed = {"who": uri("client", "admin"), "what": "GetAccessList", "decision": "allowed"}
+
+    def written(expected: dict[str, Any], trail: Trail) -> bool:
+        return any(expected.items() <= line.items() for line in told(directory, trail))
+
+    await eventually(lambda: written(read, Trail.CALLS))
+    await eventually(lambda: written(denied, Trail.CALLS))
+    await eventually(lambda: written(listed, Trail.ADMINISTRATION))
+
+
+def run(block: bytes, count: int, first: int = 1) -> LogRun:
+    return LogRun(Lsn(first), count, Term(1), block)
+
+
+def rows(*runs: LogRun, lsn: int = 1, count: int = 10) -> tuple[tuple[Any, ...], int]:
+    return rows_of(LogSlice(runs, Lsn(1), Lsn(1), Lsn(1)), Lsn(lsn), count)
+
+
+async def test_a_block_that_is_large_when_it_is_opened_stays_closed() -> None:
+    """ADMIN_OPENED_BYTES_MAX, ADMIN_RECORDS_SHOWN, ADMIN_HEADERS_SHOWN."""
+    huge = encode_columns([bytes(bounds.ADMIN_OPENED_BYTES_MAX + 1)] * 2, 8, codec="zstd")
+    headers = {f"h{number}": b"" for number in range(bounds.ADMIN_HEADERS_SHOWN + 5)}
+    small = encode_columns([b"a"], 9, headers=[headers], codec="zstd")
+    found, next_lsn = rows(run(huge, 2), run(small, 1, 3))
+    closed, opened = found
+    assert (closed.lsn, closed.count, closed.value) == (1, 2, None)
+    assert "too large" in closed.note
+    assert (opened.lsn, opened.value.hex, next_lsn) == (3, b"a".hex(), 4)
+    assert len(opened.headers) == bounds.ADMIN_HEADERS_SHOWN
+    many = encode_block([b""] * (bounds.ADMIN_RECORDS_SHOWN + 1), 1)
+    found, next_lsn = rows(
+        run(many, bounds.ADMIN_RECORDS_SHOWN + 1), count=bounds.ADMIN_RECORDS_SHOWN
+    )
+    assert (len(found), next_lsn) == (bounds.ADMIN_RECORDS_SHOWN, bounds.ADMIN_RECORDS_SHOWN + 1)
+
+
+async def test_what_cannot_be_opened_is_told() -> None:
+    block = encode_block([b"one", b"two"], 1)
+    damaged = block[:-4] + b"????"
+    (row,), next_lsn = rows(run(damaged, 2))
+    assert (row.value, row.count, bool(row.note), next_lsn) == (None, 2, True, 3)
