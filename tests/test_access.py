@@ -218,3 +218,33 @@ def test_a_list_of_the_largest_size_costs_a_look_up_for_each_length() -> None:
     assert len(listed._lengths) <= 4
     assert listed.roles(ME, ShardId(1), "n") == {"read"}
     assert listed.denying(f"{start}0001-x", "read", ShardId(1), "n") == [rules[1]]
+
+
+@pytest.mark.parametrize(
+    ("grants", "denials", "some"),
+    [
+        ([], [], False),
+        ([("shard/7", ("hold",))], [], True),
+        ([("shard/7", ())], [], False),
+        ([("shard/7", ("hold",))], [("*", (ALL,))], False),
+        ([("shard/7", ("hold",))], [("shard/7", ("hold", "read"))], False),
+        ([("shard/7", ("hold", "append"))], [("shard/7", ("hold",))], True),
+        ([("shard/7", ("hold",))], [("shard/8", (ALL,))], True),
+        ([("*", ("read",))], [("shard/8", (ALL,))], True),
+        ([("shard/7", ("hold",)), ("cluster", ("read",))], [("shard/7", (ALL,))], True),
+    ],
+)
+def test_some_role_over_something(
+    grants: list[tuple[str, tuple[str, ...]]],
+    denials: list[tuple[str, tuple[str, ...]]],
+    some: bool,
+) -> None:
+    """Of the identity itself; a denial may be about all that begin so."""
+    for called in (ME, ME[:-1] + "*"):
+        listed = AccessList(
+            1,
+            [Grant(ME, scope, names) for scope, names in grants],
+            [Grant(called, scope, names) for scope, names in denials],
+        )
+        assert listed.has_some_role(ME) is some
+        assert not listed.has_some_role(uri("client", "other"))
