@@ -162,14 +162,18 @@ async def test_in_plaintext_nothing_is_shown(tmp_path: Path) -> None:
 
 
 async def test_grants_and_their_state(asked: Asked) -> None:
+    await asked.get("records", READER, shard=1)
     status, page = await asked.get("grants", OWNER)
-    assert (status, page["grants"], page["matching"]) == (200, 2, 2)
+    assert (status, page["rules"], page["matching"]) == (200, 2, 2)
     assert (page["current"], page["too_old"], page["admins"]) == (
         True,
         False,
         [uri("client", "admin")],
     )
-    assert page["rows"][1] == {
+    last = page["rows"][1]
+    assert last.pop("used_us") > 0, "the reader has read"
+    assert last == {
+        "rule": "grant",
         "identity": uri("client", "reader"),
         "scope": "shard/1",
         "roles": ["read"],
