@@ -133,18 +133,7 @@ class Store:
         port = self._client_port = ClientPort(
             self._config, self._shares.clients, self._tls, self._tracing, self.reloads, tokens
         )
-        if self._config.admin.tls:
-            assert self._tls is not None  # `config.check`
-            self._admin_tls = AdminTls(self._config, self._tls)
-        monitor = self._monitor = Monitor(
-            self._config,
-            lambda: refused,
-            self._turns,
-            lambda: self.reloads.in_effect,
-            self._admin_tls,
-        )
-        monitor.callers.attach(lambda: port.gate, lambda: port.audit)
-        monitor.guarded.attach(lambda: port.browsing)
+        monitor = self._monitor = self._admin_port(port)
         monitor.start()
         storage = self._config.storage
         if (read := keys_source(storage.keys_file, storage.keys_command, "storage.")) is not None:
@@ -202,6 +191,22 @@ class Store:
             lambda: [one.data.path for one in parts.directories],
         )
         self._background(self.reloads.run)
+
+    def _admin_port(self, port: ClientPort) -> Monitor:
+        """Raises OSError when the port is in use."""
+        if self._config.admin.tls:
+            assert self._tls is not None  # `config.check`
+            self._admin_tls = AdminTls(self._config, self._tls)
+        monitor = Monitor(
+            self._config,
+            lambda: refused,
+            self._turns,
+            lambda: self.reloads.in_effect,
+            self._admin_tls,
+        )
+        monitor.callers.attach(lambda: port.gate, lambda: port.audit)
+        monitor.guarded.attach(lambda: port.browsing)
+        return monitor
 
     async def _follow_tokens(self) -> Tokens | None:
         """What checks bearer tokens; None when none are configured. Raises ConfigError."""

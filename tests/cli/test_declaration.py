@@ -88,6 +88,9 @@ def planned(text: str, there: Present, *, prune: bool = False):
         ("[[grants]]\nidentity='x'\nscope='*'\nroles=['read']", "grants[0].identity", "spiffe"),
         (f"{ONE}scope = '*'\nroles = []", "grants[0].roles", "length"),
         (f"{ONE}scope = '*'\nroles = ['read']\n" * 2, "grants[1]", "grants[0]"),
+        ("[[denials]]\nidentity='x'\nscope='*'\nroles=['all']", "denials[0].identity", "prefix"),
+        ("[[quotas]]\nstreams_max = 1\n" * 2, "quotas[1]", "quotas[0]"),
+        ("[[quotas]]\nstreams = 1", "quotas[0].streams", "unknown key"),
         ("x = ", "", "not TOML"),
         ("x = " + "[" * 20_000, "", "not TOML"),
     ],
@@ -201,6 +204,61 @@ replicas = 9
     assert found.notes[0] == "log new shall have 9 replicas, and 3 stores are alive"
 
 
+def test_denials_and_quotas_have_their_own_order_and_their_own_prune() -> None:
+    text = f"""
+grants = []
+[[denials]]
+identity = "{OPS}"
+scope = "cluster"
+roles = ["all"]
+[[denials]]
+identity = "{WHO}*"
+scope = "name/a"
+roles = ["read"]
+[[quotas]]
+identity = "{WHO}"
+streams_max = 7
+[[quotas]]
+requests_per_s = 100
+"""
+    there = msgspec.structs.replace(
+        present(log(1, "a"), grants={(WHO, "name/a"): ("read",)}),
+        denials={(OPS, "*"): ("all",), (f"{WHO}*", "name/a"): ("append", "truncate")},
+        quotas={"": {"requests_per_s": 5, "rpcs_max": 9}, OPS: {"streams_max": 1}},
+    )
+    kept = planned(text, there)
+    assert [(one.kind.value, one.verb, one.name) for one in kept.changes] == [
+        ("quota", "add", WHO),
+        ("quota", "change", ""),
+        ("denial", "change", f"{WHO}*"),
+        ("denial", "add", OPS),
+    ]
+    assert kept.changes[1].fields == {"requests_per_s": (5, 100)}
+    assert kept.changes[2].fields == {
+        "roles": (["append", "truncate"], ["append", "read", "truncate"])
+    }
+    assert [note.partition(":")[0] for note in kept.notes] == [
+        "not in the file, and stays",
+        "not in the file, and stays without --prune",
+        "not in the file, and stays without --prune",
+        "not in the file, and stays without --prune",
+    ]
+    found = planned(text, there, prune=True)
+    assert [(one.kind.value, one.verb, one.name, one.scope) for one in found.changes] == [
+        ("quota", "add", WHO, ""),
+        ("quota", "change", "", ""),
+        ("quota", "remove", OPS, ""),
+        ("denial", "change", f"{WHO}*", "name/a"),
+        ("grant", "remove", WHO, "name/a"),
+        ("denial", "change", f"{WHO}*", "name/a"),
+        ("denial", "remove", OPS, "*"),
+        ("denial", "add", OPS, "cluster"),
+    ]
+    assert found.changes[1].fields == {"requests_per_s": (5, 100), "rpcs_max": (9, None)}
+    wider = planned(f"denials = [{{identity='{OPS}', scope='*', roles=['read']}}]", there)
+    assert wider.changes == [], "what is denied already denies more"
+
+
 def test_an_id_says_which_log_is_meant() -> None:
     found = planned("[logs.orders]\nid = 1", present(log(1, "old")))
     [change] = found.changes
@@ -224,13 +282,19 @@ def test_what_is_exported_declares_the_same_cluster() -> None:
         log(5, "kept", retention_age_s=60, retention_bytes=1 << 20, max_bytes_per_s=1 << 16),
         grants={(WHO, "name/a*"): ("append", "read"), (OPS, "*"): ("admin",)},
     )
+    there = msgspec.structs.replace(
+        there,
+        denials={(f"{WHO}*", "name/x"): ("all",), (OPS, "shard/3"): ("append", "read")},
+        quotas={"": {"requests_per_s": 0, "address_connections_max": 20}, WHO: {"streams_max": 3}},
+    )
     for ids in (False, True):
         text = exported(there, ids=ids)
         found = planned(text, there, prune=True)
         assert (found.changes, found.impossible) == ([], []), text
         assert "over" not in parse(text.encode()).logs
-    empty = msgspec.structs.replace(there, logs={}, grants={})
-    assert [one.shard for one in planned(exported(there, ids=True), empty).changes[:4]] == [
+    assert parse(exported(present(), ids=False).encode()).quotas == []
+    empty = msgspec.structs.replace(there, logs={}, grants={}, denials={}, quotas={})
+    assert [one.shard for one in planned(exported(there, ids=True), empty).changes[2:6]] == [
         1,
         2,
         3,

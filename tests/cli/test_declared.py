@@ -169,6 +169,66 @@ roles = ["read"]
     assert named(client, "log-1").shard_id == 1, "no log is ever deleted"
 
 
+def test_denials_and_quotas_come_and_go(
+    ctl: Program, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    whose, everybody = who(cluster, "z"), who(cluster, "z-*")
+    denials = f"""
+[[denials]]
+identity = "{everybody}"
+scope = "name/secret"
+roles = ["read"]
+[[denials]]
+identity = "{whose}"
+scope = "*"
+roles = ["all"]
+"""
+    quotas = f"""
+[[quotas]]
+requests_per_s = 5000
+[[quotas]]
+identity = "{whose}"
+streams_max = 20
+bytes_per_s = 1000000
+"""
+    file = written(tmp_path, denials + quotas)
+    made = ctl("apply", file, "--yes")
+    assert (made.code, made.out) == (0, "4 changes made\n"), made.err
+    assert ctl("diff", file).code == 0
+    exported = ctl("export").out
+    assert ctl("diff", "-", "--prune", stdin=exported.encode()).code == 0
+    file.write_text(
+        denials.replace('["read"]', '["read", "append"]').replace('["all"]', '["truncate"]')
+        + quotas.replace("streams_max = 20\n", "")
+    )
+    assert ctl("apply", file, "--yes").code == 0
+    rules = ctl.json("acl", "list")
+    assert isinstance(rules, list)
+    roles = {row["identity"]: row["roles"] for row in rules if row["rule"] == "deny"}
+    assert roles == {everybody: ["append", "read"], whose: ["all"]}, "nothing is lifted"
+    pruned = written(tmp_path, "grants = []\n" + file_of(denials, quotas))
+    assert ctl("apply", pruned, "--yes", "--prune").code == 0
+    rules = ctl.json("acl", "list")
+    assert isinstance(rules, list)
+    assert {row["identity"]: row["roles"] for row in rules} == {
+        everybody: ["read"],
+        whose: ["truncate"],
+    }
+    shown = ctl.json("quota", "show")
+    assert isinstance(shown, list)
+    assert [row["streams"] for row in shown if row["whose"] == whose] == [None]
+    assert (
+        ctl("apply", "-", "--yes", "--prune", stdin=b"grants = []\ndenials = []\nquotas = []").code
+        == 0
+    )
+    assert ctl.json("acl", "list") == []
+
+
+def file_of(denials: str, quotas: str) -> str:
+    """Another denial, which is less than what was there, and a quota without one of its values."""
+    return denials.replace('["all"]', '["truncate"]') + quotas.replace("streams_max = 20\n", "")
+
+
 def test_it_asks_and_takes_no_for_an_answer(
     ctl: Program, cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -140,7 +140,7 @@ CHANGES: dict[str, tuple[str, Callable[[Store], object], object]] = {
     "storage.keys_interval_s": ("7.5", lambda store: store._keys._interval_s, 7.5),
     "truncation.interval_s": (
         "5.0",
-        lambda store: store._schedules[0]._visits.trigger.interval.total_seconds(),
+        lambda store: schedule(store)._visits.trigger.interval.total_seconds(),
         5.0,
     ),
     "logging.level": ('"error"', lambda store: logging.getLogger().level, logging.ERROR),
@@ -206,6 +206,10 @@ CHANGES: dict[str, tuple[str, Callable[[Store], object], object]] = {
 """Every setting that is taken up: another value, where it has to arrive, and what is there then."""
 
 
+def schedule(store: Store) -> Any:
+    return next(iter(store._company._schedules.values()))
+
+
 def limits(store: Store) -> Any:
     context = store._client_port._context
     assert context.limits is store.reloads.config.limits
@@ -242,6 +246,9 @@ async def test_every_setting_that_is_taken_up_reaches_its_part(tmp_path: Path) -
         for setting, (_, probe, value) in CHANGES.items():
             assert before[setting] != value, setting
             assert probe(store) == value, setting
+        later = store._parts.settings  # by which a directory that is added later is opened
+        assert (later.scrub_interval_s, later.scrub_bytes_per_s) == (77.0, 1048576)
+        assert store._company._interval_s == 5.0
         assert (await store.reloads.reload()).taken_up == ()
 
 

@@ -7,10 +7,10 @@ earlier run did, there is nothing to do. Anything else is somebody else's doing,
 a person has to look at a new plan.
 
 INV-DECLARED-2: a step overwrites nothing that the plan has not shown. A log is changed by the
-revision that was just read. Settings and grants have no such number in their requests, so what is
-changed between the question and the request, a moment later, is not noticed: of the settings the
-keys that the step names are overwritten, and no others; of grants the roles it names are granted or
-taken, and no others.
+revision that was just read. Settings, quotas and rules have no such number in their requests, so
+what is changed between the question and the request, a moment later, is not noticed: of settings
+and quotas the keys that the step names are overwritten, and no others; of grants and denials the
+roles that it names come or go, and no others.
 
 The first refusal ends the run. There is nothing to take back: what is done is as declared, and the
 same file applied again goes on with what is left.
@@ -26,9 +26,10 @@ from logservice_client import LogClient
 from logservice_wire.errors import ShardExists, StaleEpoch, VerbRefused
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice.access import ALL
 from logservice.cli.declared.declaration import POLICY
 from logservice.cli.declared.plan import Change, Kind, different
-from logservice.cli.declared.present import grants_of, log_of, settings_of
+from logservice.cli.declared.present import log_of, quotas_of, roles_of, settings_of
 
 _LOOKS_MAX = 5
 """Revisions of one log that a step looks at: who changes it more often has to stop first."""
@@ -73,8 +74,10 @@ class Applying:
     async def _step(self, change: Change) -> str:
         if change.kind is Kind.SETTINGS:
             return await self._settings(change)
-        if change.kind is Kind.GRANT:
-            return await self._grant(change)
+        if change.kind in (Kind.GRANT, Kind.DENIAL):
+            return await self._rule(change)
+        if change.kind is Kind.QUOTA:
+            return await self._quota(change)
         return await (self._create(change) if change.verb == "add" else self._log(change))
 
     async def _settings(self, change: Change) -> str:
@@ -134,15 +137,39 @@ class Applying:
                 return DONE
         raise stale
 
-    async def _grant(self, change: Change) -> str:
+    async def _rule(self, change: Change) -> str:
         key = change.name, change.scope
-        found = grants_of(await self._keeper.access_list(timeout=self._timeout_s))
+        listed = await self._keeper.access_list(timeout=self._timeout_s)
+        grants = change.kind is Kind.GRANT
+        found = roles_of(listed.grants if grants else listed.denials)
         left = _left(change, {"roles": list(found.get(key, ()))})
         if not left:
             return ALREADY
         old, new = set(found.get(key, ())), set(left["roles"])
-        await self._keeper.change_access(
-            *key, grant=sorted(new - old), revoke=sorted(old - new), timeout=self._timeout_s
+        if grants:
+            await self._keeper.change_access(
+                *key, grant=sorted(new - old), revoke=sorted(old - new), timeout=self._timeout_s
+            )
+        else:
+            # "all" takes the place of other roles by itself. When it ends, HAKeeper denies what is
+            # named beside it in one step.
+            gone = set() if ALL in new else old - new
+            await self._keeper.change_denial(
+                *key, deny=sorted(new - old), undeny=sorted(gone), timeout=self._timeout_s
+            )
+        return DONE
+
+    async def _quota(self, change: Change) -> str:
+        listed = await self._keeper.access_list(timeout=self._timeout_s)
+        now = quotas_of(listed).get(change.name, {})
+        left = _left(change, {name: now.get(name) for name in change.fields})
+        if not left:
+            return ALREADY
+        await self._keeper.set_quota(
+            change.name,
+            **{name: value for name, value in left.items() if value is not None},
+            clear=[name for name, value in left.items() if value is None],
+            timeout=self._timeout_s,
         )
         return DONE
 

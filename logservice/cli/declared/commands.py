@@ -10,7 +10,6 @@ from typing import Any
 import click
 from logservice_client import LogClient
 from logservice_wire.errors import InvalidArgument, VerbRefused
-from msgspec import UNSET
 
 from logservice import bounds
 from logservice.cli.ctl.client_session import Session, pass_session
@@ -29,7 +28,7 @@ _file = click.argument("file", metavar="FILE", type=click.Path(allow_dash=True, 
 _prune = click.option(
     "--prune",
     is_flag=True,
-    help="Take away what the file does not name: roles, and the rates of all stores. Never a log.",
+    help="Take away what the file does not name: roles, denials, quotas, rates. Never a log.",
 )
 
 
@@ -41,8 +40,8 @@ _prune = click.option(
 def diff(session: Session, file: str, prune: bool, form: str) -> int:
     """Show what `logctl apply FILE` would change.
 
-    FILE declares logs, grants and settings of the cluster; `-` is the standard input. What it does
-    not name stays. Exit code 1 when something is different, 0 when nothing is.
+    FILE declares logs, rights, quotas and settings of the cluster; `-` is the standard input. What
+    it does not name stays. Exit code 1 when something is different, 0 when nothing is.
     """
     wanted = _declaration(file)
     _, found = session.run(lambda client: _planned(client, session, wanted, prune=prune))
@@ -91,7 +90,7 @@ def export(session: Session, ids: bool) -> None:
 
     `logctl diff` finds no difference from it. It takes the role admin over the cluster.
     """
-    found = session.run(lambda client: read(client, session.timeout_s, grants=True))
+    found = session.run(lambda client: read(client, session.timeout_s, identities=True))
     say(exported(found, ids=ids))
 
 
@@ -110,7 +109,7 @@ def _declaration(file: str) -> Declaration:
 async def _planned(
     client: LogClient, session: Session, wanted: Declaration, *, prune: bool
 ) -> tuple[int, Plan]:
-    present = await read(client, session.timeout_s, grants=wanted.grants is not UNSET)
+    present = await read(client, session.timeout_s, identities=wanted.speaks_of_identities)
     return present.cluster_version, plan(wanted, present, prune=prune)
 
 

@@ -1,9 +1,10 @@
 """Declaration: the file that says what a cluster shall be, and nothing of how it becomes so.
 
 Theory of operation. The file is TOML with strict keys: what is misspelt is refused with its path.
-What it does not name stays as it is. Three parts can be left out as a whole: ``[cluster]``, the
-settings; ``[logs.NAME]``, one table for each log; ``[[grants]]``, the access list. A log is its
-name. With an `id` it is that id, and the name is what it shall be called.
+What it does not name stays as it is. Each part can be left out as a whole: ``[cluster]``, the
+settings; ``[logs.NAME]``, one table for each log; ``[[grants]]`` and ``[[denials]]``, the access
+list; ``[[quotas]]``. A log is its name. With an `id` it is that id, and the name is what it shall
+be called.
 
 An empty value is a value: ``labels = {}`` takes all labels away, ``learners = {}`` all learners. A
 map is always the whole map. Roles are different, because taking one away locks somebody out: those
@@ -16,6 +17,7 @@ it; here stand the types, and what would be nonsense whatever the cluster is.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -24,7 +26,7 @@ from logservice_wire.roles import Role
 from msgspec import UNSET, Meta, UnsetType
 
 from logservice import bounds
-from logservice.access import check_grantee
+from logservice.access import check_denied, check_grantee, denied_roles
 from logservice.config import ConfigError, converted
 from logservice.safe_text import SAFE_PATTERN
 
@@ -109,6 +111,31 @@ class Grant(_Table, frozen=True, kw_only=True):
         return self.identity, self.scope
 
 
+class Denial(_Table, frozen=True, kw_only=True):
+    """[[denials]]: roles, or "all", that an identity, or all that begin so, does not have."""
+
+    identity: str
+    scope: str
+    roles: Annotated[list[str], Meta(min_length=1)]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is about."""
+        return self.identity, self.scope
+
+
+class Quota(_Table, frozen=True, kw_only=True):
+    """[[quotas]]: what an identity, or every one (empty), may use of each store."""
+
+    identity: str = ""
+    requests_per_s: Natural | UnsetType = UNSET
+    bytes_per_s: Natural | UnsetType = UNSET
+    rpcs_max: Positive | UnsetType = UNSET
+    streams_max: Positive | UnsetType = UNSET
+    connections_max: Positive | UnsetType = UNSET
+    address_connections_max: Positive | UnsetType = UNSET
+
+
 class _File(_Table, frozen=True, kw_only=True):
     """The whole file. Each log is converted on its own, so that an error names it."""
 
@@ -116,6 +143,8 @@ class _File(_Table, frozen=True, kw_only=True):
     cluster: Settings | UnsetType = UNSET
     logs: dict[str, dict[str, object]] = {}
     grants: list[Grant] | UnsetType = UNSET
+    denials: list[Denial] | UnsetType = UNSET
+    quotas: list[Quota] | UnsetType = UNSET
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +156,13 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings | UnsetType = UNSET
     logs: dict[str, Log] = {}
     grants: list[Grant] | UnsetType = UNSET
+    denials: list[Denial] | UnsetType = UNSET
+    quotas: list[Quota] | UnsetType = UNSET
+
+    @property
+    def speaks_of_identities(self) -> bool:
+        """Whether the access list has to be known."""
+        return any(part is not UNSET for part in (self.grants, self.denials, self.quotas))
 
 
 def parse(data: bytes) -> Declaration:
@@ -142,10 +178,16 @@ def parse(data: bytes) -> Declaration:
     file = converted(raw, _File)
     logs = {name: _log(name, keys) for name, keys in file.logs.items()}
     _check_ids(logs)
-    if file.grants is not UNSET:
-        _check_grants(file.grants)
+    _check_rules("grants", file.grants, check_grantee)
+    _check_rules("denials", file.denials, check_denied)
+    _check_quotas(file.quotas)
     return Declaration(
-        cluster_id=file.cluster_id, settings=file.cluster, logs=logs, grants=file.grants
+        cluster_id=file.cluster_id,
+        settings=file.cluster,
+        logs=logs,
+        grants=file.grants,
+        denials=file.denials,
+        quotas=file.quotas,
     )
 
 
@@ -175,15 +217,29 @@ def _check_ids(logs: dict[str, Log]) -> None:
         seen[log.id] = name
 
 
-def _check_grants(grants: list[Grant]) -> None:
+def _check_rules(
+    part: str,
+    rules: Sequence[Grant | Denial] | UnsetType,
+    check: Callable[[str, str], None],
+) -> None:
     seen: dict[tuple[str, str], int] = {}
-    for position, grant in enumerate(grants):
-        at = f"grants[{position}]"
+    for position, rule in enumerate(() if rules is UNSET else rules):
+        at = f"{part}[{position}]"
         try:
-            check_grantee(grant.identity, grant.scope)
+            check(rule.identity, rule.scope)
+            denied_roles(rule.roles)
         except InvalidArgument as error:
             field = error.metadata.get("field", "")
             raise ConfigError(f"{at}.{field}", error.message) from error
-        if grant.key in seen:
-            raise ConfigError(at, f"the same identity and scope as grants[{seen[grant.key]}]")
-        seen[grant.key] = position
+        if rule.key in seen:
+            raise ConfigError(at, f"the same identity and scope as {part}[{seen[rule.key]}]")
+        seen[rule.key] = position
+
+
+def _check_quotas(quotas: Sequence[Quota] | UnsetType) -> None:
+    seen: dict[str, int] = {}
+    for position, quota in enumerate(() if quotas is UNSET else quotas):
+        if quota.identity in seen:
+            text = f"the same identity as quotas[{seen[quota.identity]}]"
+            raise ConfigError(f"quotas[{position}]", text)
+        seen[quota.identity] = position

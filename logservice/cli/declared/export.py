@@ -40,7 +40,10 @@ def exported(present: Present, *, ids: bool) -> str:
 
 
 def _lines(present: Present, *, ids: bool) -> Iterator[str]:
-    yield from assignments({"cluster_id": present.cluster_id})
+    # An empty part is said before the first table, where a key is one of the whole file.
+    parts = ("grants", "denials", "quotas")
+    empty: dict[str, object] = {part: [] for part in parts if not getattr(present, part)}
+    yield from assignments({"cluster_id": present.cluster_id, **empty})
     yield ""
     yield "[cluster]"
     settings = {
@@ -54,14 +57,15 @@ def _lines(present: Present, *, ids: bool) -> Iterator[str]:
             continue
         yield f"[logs.{toml_key(log.name)}]"
         yield from assignments(_keys(log, ids=ids))
-    assert present.grants is not None  # asked for to be exported
-    if not present.grants:
+    for part, rules in (("grants", present.grants), ("denials", present.denials)):
+        for (identity, scope), roles in rules.items():
+            yield ""
+            yield f"[[{part}]]"
+            yield from assignments({"identity": identity, "scope": scope, "roles": roles})
+    for identity, values in present.quotas.items():
         yield ""
-        yield "# no grants"
-    for (identity, scope), roles in present.grants.items():
-        yield ""
-        yield "[[grants]]"
-        yield from assignments({"identity": identity, "scope": scope, "roles": roles})
+        yield "[[quotas]]"
+        yield from assignments({"identity": identity, **values})
 
 
 def _keys(log: PresentLog, *, ids: bool) -> dict[str, object]:

@@ -1,13 +1,15 @@
 """Plan: what is different between a declaration and a cluster, as data, in the order of `apply`.
 
-Theory of operation. A plan is a list of changes, each about one thing: the settings, one log, or
-the grants of one identity over one scope. The order is safe to stop in. Settings come first,
-because new logs follow them. Then logs are made, then changed, then roles are granted. What takes
-something from somebody comes last, and what takes the administration of the cluster away last of
-all: whoever applies may lose the right to go on by it.
+Theory of operation. A plan is a list of changes, each about one thing: the settings, one log, the
+quota of one identity, or its grants or denials over one scope. The order is safe to stop in.
+Settings and quotas come first, because new logs and their callers follow them. Then logs are made,
+then changed. What is denied is denied before anything is granted, and a denial is lifted after
+grants have gone: nobody has a moment of rights that the file does not give. What takes the
+administration of the cluster from somebody comes last of all: whoever applies may lose the right to
+go on by it.
 
-INV-DECLARED-1: a plan deletes no log. Without `prune` it takes no role from anybody, and no rate
-from the settings.
+INV-DECLARED-1: a plan deletes no log. Without `prune` it revokes no role, lifts no denial, and
+unsets no quota and no rate of the settings.
 
 What cannot be done to a log that exists is `impossible`: then nothing is applied at all. What is
 not in the file and stays is a note.
@@ -16,15 +18,15 @@ not in the file and stays is a note.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from logservice_wire.errors import InvalidArgument
 from logservice_wire.roles import Role
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
-from logservice.access import CLUSTER, EVERYTHING
-from logservice.cli.declared.declaration import RATES, Declaration, Log
-from logservice.cli.declared.present import Present, PresentLog
+from logservice.access import ALL, CLUSTER, EVERYTHING, denied_roles
+from logservice.cli.declared.declaration import RATES, Declaration, Denial, Grant, Log, Quota
+from logservice.cli.declared.present import Present, PresentLog, Roles
 
 _NAMES_MAX = 10
 """Names in one note; the rest is counted."""
@@ -36,12 +38,14 @@ class Kind(enum.StrEnum):
     SETTINGS = "settings"
     LOG = "log"
     GRANT = "grant"
+    DENIAL = "denial"
+    QUOTA = "quota"
 
 
 class Change(Struct, frozen=True, kw_only=True):
     """`fields`: old and new by key; of a log that is made, old is None. `shard`: the id of a log
     that exists, or that a new one shall have; 0 lets HAKeeper choose. `name`: of a log as it is
-    now, or the identity of a grant.
+    now, or the identity of a rule or a quota.
     """
 
     verb: str
@@ -58,6 +62,10 @@ class Change(Struct, frozen=True, kw_only=True):
             return "the settings of the cluster"
         if self.kind is Kind.GRANT:
             return f"grant to {self.name} over {self.scope}"
+        if self.kind is Kind.DENIAL:
+            return f"denial for {self.name} over {self.scope}"
+        if self.kind is Kind.QUOTA:
+            return f"quota of {self.name or 'every identity'}"
         return f"log {self.name}" + (f" (shard {self.shard})" if self.shard else "")
 
 
@@ -88,14 +96,19 @@ def plan(wanted: Declaration, present: Present, *, prune: bool) -> Plan:
             changed += _log_change(name, log, found, impossible, notes)
     notes += _placing(created + changed, present)
     notes += _other_logs(wanted, present)
-    granted, taken = _grant_changes(wanted, present, prune=prune, notes=notes)
+    if prune and wanted.grants is UNSET:
+        text = "--prune needs the grants in the file; `grants = []` takes all of them away"
+        raise InvalidArgument(text, field="grants")
+    granted, revoked = _rule_changes(Kind.GRANT, wanted.grants, present.grants, notes, prune=prune)
+    denied, lifted = _rule_changes(Kind.DENIAL, wanted.denials, present.denials, notes, prune=prune)
+    rules = [*denied, *granted, *revoked, *lifted]
     return Plan(
         changes=[
             *_settings_change(wanted, present, prune=prune),
+            *_quota_changes(wanted.quotas, present, notes, prune=prune),
             *created,
             *changed,
-            *granted,
-            *sorted(taken, key=_takes_administration),
+            *sorted(rules, key=_takes_administration),
         ],
         impossible=impossible,
         notes=notes,
@@ -188,48 +201,88 @@ def _other_logs(wanted: Declaration, present: Present) -> Iterator[str]:
         yield f"not in the file, and stays: {_listed('log', names)}"
 
 
-def _grant_changes(
-    wanted: Declaration, present: Present, *, prune: bool, notes: list[str]
+def _rule_changes(
+    kind: Kind,
+    wanted: Sequence[Grant | Denial] | UnsetType,
+    now: Roles,
+    notes: list[str],
+    *,
+    prune: bool,
 ) -> tuple[list[Change], list[Change]]:
-    if wanted.grants is UNSET:
-        if prune:
-            text = "--prune needs the grants in the file; `grants = []` takes all of them away"
-            raise InvalidArgument(text, field="grants")
+    """What is added to the grants, or the denials, and what is taken away."""
+    if wanted is UNSET:
         return [], []
-    assert present.grants is not None  # asked for where the file has grants
-    roles = {grant.key: {str(role) for role in grant.roles} for grant in wanted.grants}
-    granted: list[Change] = []
+    roles = {rule.key: denied_roles(rule.roles) for rule in wanted}
+    added: list[Change] = []
     taken: list[Change] = []
-    for key in [*roles, *sorted(present.grants.keys() - roles.keys())]:
-        now = set(present.grants.get(key, ()))
-        both = now | roles.get(key, set())
-        if both != now:
-            granted.append(_grant(key, now, both))
-        if both != roles.get(key, set()):
-            taken.append(_grant(key, both, roles.get(key, set())))
+    for key in [*roles, *sorted(now.keys() - roles.keys())]:
+        before, after = now.get(key, ()), roles.get(key, ())
+        both = denied_roles({*before, *after})
+        if both != before:
+            added.append(_rule(kind, key, before, both))
+        if both != after:
+            taken.append(_rule(kind, key, both, after))
     if taken and not prune:
         spared = [f"{change.name} over {change.scope}" for change in taken]
-        notes.append(f"not in the file, and stays without --prune: {_listed('grant', spared)}")
+        notes.append(f"not in the file, and stays without --prune: {_listed(kind.value, spared)}")
         taken = []
-    return granted, taken
+    return added, taken
 
 
-def _grant(key: tuple[str, str], old: set[str], new: set[str]) -> Change:
-    verb = "add" if not old else "change" if new else "remove"
+def _rule(kind: Kind, key: tuple[str, str], old: Sequence[str], new: Sequence[str]) -> Change:
     return Change(
-        verb=verb,
-        kind=Kind.GRANT,
+        verb="add" if not old else "change" if new else "remove",
+        kind=kind,
         name=key[0],
         scope=key[1],
-        fields={"roles": (sorted(old), sorted(new))},
+        fields={"roles": (list(old), list(new))},
     )
 
 
 def _takes_administration(change: Change) -> bool:
+    """Whether the change takes the administration of the cluster from somebody."""
+    before, after = (set(roles) & {Role.ADMIN, ALL} for roles in _roles(change))
+    worse = before and not after if change.kind is Kind.GRANT else after and not before
+    return change.scope in (CLUSTER, EVERYTHING) and bool(worse)
+
+
+def _roles(change: Change) -> tuple[list[str], list[str]]:
     old, new = change.fields["roles"]
     assert isinstance(old, list)
     assert isinstance(new, list)
-    return change.scope in (CLUSTER, EVERYTHING) and Role.ADMIN in old and Role.ADMIN not in new
+    return old, new
+
+
+def _quota_changes(
+    wanted: Sequence[Quota] | UnsetType, present: Present, notes: list[str], *, prune: bool
+) -> Iterator[Change]:
+    if wanted is UNSET:
+        return
+    given = {quota.identity: _quota_values(quota) for quota in wanted}
+    spared: list[str] = []
+    for identity in [*given, *sorted(present.quotas.keys() - given.keys())]:
+        now, values = present.quotas.get(identity, {}), given.get(identity, {})
+        unnamed = dict.fromkeys(now.keys() - values.keys())
+        spared += [f"{name} of {identity or 'every identity'}" for name in unnamed]
+        fields = {
+            name: (now.get(name), value)
+            for name, value in {**values, **(unnamed if prune else {})}.items()
+            if now.get(name) != value
+        }
+        if fields:
+            verb = "change" if now else "add"
+            verb = verb if values else "remove"
+            yield Change(verb=verb, kind=Kind.QUOTA, name=identity, fields=fields)
+    if spared and not prune:
+        notes.append(f"not in the file, and stays without --prune: {_listed('quota', spared)}")
+
+
+def _quota_values(quota: Quota) -> dict[str, int | None]:
+    return {
+        name: value
+        for name, value in structs.asdict(quota).items()
+        if name != "identity" and value is not UNSET
+    }
 
 
 def _listed(what: str, names: list[str]) -> str:

@@ -8,13 +8,14 @@ admin over the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from logservice_client import LogClient
 from logservice_wire.v1 import hakeeper_pb2
 from msgspec import Struct
 
 from logservice.cli.declared.declaration import POLICY, Settings
+from logservice.hakeeper.commands.quotas import QUOTA_NAMES
 
 Values = Mapping[str, object]
 """Key of the declaration -> value."""
@@ -33,33 +34,42 @@ class PresentLog(Struct, frozen=True, kw_only=True):
 
 
 class Present(Struct, frozen=True, kw_only=True):
-    """A cluster. `grants` None: not asked for. `logs` by id; those that are deleted are none."""
+    """A cluster. `logs` by id; those that are deleted are none. `grants`, `denials` and `quotas`
+    (by identity and value) are empty where the access list was not asked for.
+    """
 
     cluster_id: str
     cluster_version: int
     stores: int
     settings: Values
     logs: Mapping[int, PresentLog]
-    grants: Roles | None
+    grants: Roles = {}
+    denials: Roles = {}
+    quotas: Mapping[str, Mapping[str, int]] = {}
 
     def named(self, name: str) -> PresentLog | None:
         """The living log that is called so."""
         return next((one for one in self.logs.values() if one.name == name), None)
 
 
-async def read(client: LogClient, timeout_s: float, *, grants: bool) -> Present:
-    """Ask HAKeeper. Raises what its answers raise."""
+async def read(client: LogClient, timeout_s: float, *, identities: bool) -> Present:
+    """Ask HAKeeper; `identities`: also for the access list. Raises what its answers raise."""
     keeper = client.hakeeper
     state = await keeper.cluster_state(timeout=timeout_s)
     infos = await keeper.list_shards(states=("creating", "open", "closed"), timeout=timeout_s)
     logs = [log_of(info) for info in infos]
+    listed = hakeeper_pb2.AccessList()
+    if identities:
+        listed = await keeper.access_list(timeout=timeout_s)
     return Present(
         cluster_id=state.cluster_id,
         cluster_version=state.cluster_version or 1,
         stores=sum(not store.expired for store in state.stores),
         settings=settings_of(state.settings),
         logs={log.id: log for log in logs},
-        grants=grants_of(await keeper.access_list(timeout=timeout_s)) if grants else None,
+        grants=roles_of(listed.grants),
+        denials=roles_of(listed.denials),
+        quotas=quotas_of(listed),
     )
 
 
@@ -83,6 +93,14 @@ def log_of(info: hakeeper_pb2.ShardInfo) -> PresentLog:
     return PresentLog(id=info.shard_id, name=info.name, state=info.state, values=values)
 
 
-def grants_of(found: hakeeper_pb2.AccessList) -> Roles:
-    """Who may do what."""
-    return {(one.identity, one.scope): tuple(sorted(one.roles)) for one in found.grants}
+def roles_of(rules: Iterable[hakeeper_pb2.AccessGrant]) -> Roles:
+    """Of grants, or of denials."""
+    return {(one.identity, one.scope): tuple(sorted(one.roles)) for one in rules}
+
+
+def quotas_of(listed: hakeeper_pb2.AccessList) -> Mapping[str, Mapping[str, int]]:
+    """What is set, by identity."""
+    return {
+        one.identity: {name: getattr(one, name) for name in QUOTA_NAMES if one.HasField(name)}
+        for one in listed.quotas
+    }

@@ -98,7 +98,9 @@ def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
 @_config
 @_set
 def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
-    """Check a configuration file, and the certificates and keys it names.
+    """Check a configuration file, and what it names.
+
+    Certificates, keys and the keys of tokens are read.
 
     What is allowed and most likely not meant is a warning, and no failure.
     """

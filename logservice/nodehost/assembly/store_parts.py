@@ -337,7 +337,9 @@ class StoreParts:
         """Other paces of the scrub and the comparison from now on, also in directories that come
         later.
         """
-        self.settings = replace(self.settings, scrub_interval_s=scrub_interval_s)
+        self.settings = replace(
+            self.settings, scrub_interval_s=scrub_interval_s, scrub_bytes_per_s=scrub_bytes_per_s
+        )
         for directory, scrubber in zip(self.directories, self.scrubbers, strict=True):
             directory.used.budget.bytes_per_s = scrub_bytes_per_s
             scrubber.pass_every(scrub_interval_s)

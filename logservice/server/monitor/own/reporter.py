@@ -154,15 +154,7 @@ class StatusReporter:
         )
         if parts is None or self.phase == "starting":
             return common
-        scrubs = parts.scrub_passes()
-        directories = tuple(
-            directory_status(directory, scrubs[directory.incarnation])
-            for directory in parts.host.directories
-        ) + tuple(
-            DirectoryStatus(path=one.path, incarnation=one.incarnation, failed=one.failed)
-            for one in parts.unopened
-        )
-        replicas = self._replicas(parts)
+        directories, replicas = _directories(parts), self._replicas(parts)
         heartbeats = parts.heartbeats
         answered_s = heartbeats.last_success_s if heartbeats is not None else None
         first = parts.bootstrapper
@@ -284,6 +276,17 @@ class StatusReporter:
                 )
             )
         return tuple(found)
+
+
+def _directories(parts: StoreParts) -> tuple[DirectoryStatus, ...]:
+    """Those in use, and those that could not be opened."""
+    scrubs = parts.scrub_passes()
+    used = [directory_status(one, scrubs[one.incarnation]) for one in parts.host.directories]
+    unopened = [
+        DirectoryStatus(path=one.path, incarnation=one.incarnation, failed=one.failed)
+        for one in parts.unopened
+    ]
+    return (*used, *unopened)
 
 
 def _certificates(tls: StoreTls | None, admin: AdminTls | None) -> dict[str, float]:
