@@ -189,7 +189,7 @@ class ClientPort:
             measuring,
         )
         auditor = Auditor(self.audit, self.seen)
-        self.browsing = Browsing(context, self.gate, auditor, parts.directory)
+        self.browsing = Browsing(context, self.gate, auditor, parts.directory, self.seen)
         for served in (self._server, self._token_server):
             if served is None:
                 continue

@@ -383,12 +383,16 @@ def test_grants_and_their_state(browser: Chromium, cluster: LocalCluster) -> Non
         too_old=False,
         admins=("spiffe://d/cluster/c/client/root",),
         rows=(
-            GrantRow(identity=MARKUP, scope="shard/1", roles=("append", "read"), logs=1),
-            GrantRow(identity="spiffe://d/x", scope="name/old-*", roles=("read",), logs=0),
+            GrantRow(
+                rule="deny", identity=MARKUP, scope="shard/1", roles=("append", "read"), logs=1
+            ),
+            GrantRow(
+                rule="grant", identity="spiffe://d/x", scope="name/old-*", roles=("read",), logs=0
+            ),
         ),
         offset=0,
         matching=2,
-        grants=9,
+        rules=9,
         who="spiffe://d/cluster/c/client/root",
     )
     forge(browser, "grants", found)

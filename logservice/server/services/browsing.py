@@ -33,6 +33,7 @@ from logservice.nodehost.replica.read_limits import ReadClass
 from logservice.server.edge.auditor import Auditor
 from logservice.server.edge.call import Context
 from logservice.server.edge.gate import Caller, Gate, calling
+from logservice.server.edge.identity_book import IdentityBook
 from logservice.server.monitor.port.guarded_pages import (
     GrantRow,
     GrantsPage,
@@ -54,9 +55,15 @@ class Browsing:
     """One per store, on the loop thread."""
 
     def __init__(
-        self, store: StoreContext, gate: Gate, auditor: Auditor, directory: Directory
+        self,
+        store: StoreContext,
+        gate: Gate,
+        auditor: Auditor,
+        directory: Directory,
+        seen: IdentityBook,
     ) -> None:
         """Serve the replicas of `store`."""
+        self._seen = seen
         self._store = store
         self._gate = gate
         self._auditor = auditor
@@ -67,8 +74,7 @@ class Browsing:
         else Read does.
         """
         shard, call = log_shard(asked.shard), _Call(peer)
-        calling.set(caller.uri)
-        caller.quota.begin_rpc()
+        self._begin_call(caller, peer)
         try:
             await self._admit(READ, call, caller, shard)
             page: RecordsPage | None = None
@@ -84,8 +90,7 @@ class Browsing:
     async def grants(self, caller: Caller, peer: str, asked: GrantsQuestion) -> GrantsPage:
         """A page. Raises PermissionDenied, Busy, and NotReady when it cannot be audited."""
         call, request = _Call(peer), hakeeper_pb2.GetAccessListRequest()
-        calling.set(caller.uri)
-        caller.quota.begin_rpc()
+        self._begin_call(caller, peer)
         try:
             await self._admit(GET_ACCESS_LIST, call, caller, HAKEEPER_SHARD)
             await self._auditor.admitted(
@@ -100,6 +105,11 @@ class Browsing:
             caller.quota.end_rpc()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _begin_call(self, caller: Caller, peer: str) -> None:
+        self._seen.used(caller.uri, peer, caller.serial, caller.not_after_s)
+        calling.set(caller.uri)
+        caller.quota.begin_rpc()
 
     async def _admit(self, rpc: Rpc[Any, Any], call: _Call, caller: Caller, shard: ShardId) -> None:
         try:
@@ -163,7 +173,9 @@ class Browsing:
     def _grants(self, caller: Caller, asked: GrantsQuestion) -> GrantsPage:
         access, identities = self._gate.access, self._gate.identities
         listed = access.list
-        found = [one for one in listed.grants if _contains(one, asked.filter)]
+        rules = [("deny", one) for one in listed.denials]
+        rules += [("grant", one) for one in listed.grants]
+        found = [rule for rule in rules if _contains(rule, asked.filter)]
         shown = found[asked.offset : asked.offset + min(asked.count, bounds.ADMIN_GRANTS_SHOWN)]
         return GrantsPage(
             store=self._store.host.identity.store_id,
@@ -171,19 +183,22 @@ class Browsing:
             current=access.current,
             too_old=access.too_old,
             admins=tuple(sorted(identities.admins)) if identities is not None else (),
-            rows=tuple(
-                GrantRow(
-                    identity=one.identity,
-                    scope=one.scope,
-                    roles=one.roles,
-                    logs=self._logs(one.scope),
-                )
-                for one in shown
-            ),
+            rows=tuple(self._rule(kind, one) for kind, one in shown),
             offset=asked.offset,
             matching=len(found),
-            grants=len(listed.grants),
+            rules=len(rules),
             who=caller.uri,
+        )
+
+    def _rule(self, kind: str, one: Grant) -> GrantRow:
+        seen = self._seen.rows(only=one.identity)
+        return GrantRow(
+            rule=kind,
+            identity=one.identity,
+            scope=one.scope,
+            roles=one.roles,
+            logs=self._logs(one.scope),
+            used_us=int(seen[0].last_s * 1e6) if seen else 0,
         )
 
     def _logs(self, scope: str) -> int:
@@ -217,8 +232,10 @@ class _Call:
         return grpc.StatusCode.UNKNOWN
 
 
-def _contains(one: Grant, text: str) -> bool:
-    return not text or text in f"{one.identity} {one.scope} {' '.join(one.roles)}".lower()
+def _contains(rule: tuple[str, Grant], text: str) -> bool:
+    kind, one = rule
+    words = (kind, one.identity, one.scope, *one.roles)
+    return not text or text in " ".join(words).lower()
 
 
 def rows_of(found: LogSlice, lsn: Lsn, count: int) -> tuple[tuple[RecordRow, ...], int]:

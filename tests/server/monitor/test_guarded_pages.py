@@ -23,9 +23,13 @@ from logservice.server.monitor.port.caller import CHAIN
 from logservice.server.services.browsing import rows_of
 from logservice.server.store import Store
 from tests.papers import Papers, uri
+from tests.server.monitor.test_admin_callers import MORE
+from tests.server.monitor.test_admin_callers import Port as AdminPort
 from tests.server.secured import OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.test_audit import told
 from tests.server.test_store import configured
+from tests.server.tokens.issuer import jwk, key, publish, token
+from tests.server.tokens.test_store_tokens import BACKEND, grant
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -161,15 +165,38 @@ async def test_in_plaintext_nothing_is_shown(tmp_path: Path) -> None:
         await store.stop()
 
 
+async def test_over_https_by_a_certificate_or_a_token(tmp_path: Path) -> None:
+    """INV-ADMIN-2, the whole way: the role decides, however the caller said who it is."""
+    lay_out(tmp_path)
+    publish(tmp_path / "keys.json", jwk(key("RS256"), "k1"))
+    async with secured(tmp_path, MORE) as store:
+        await grant(store, uri("client", "reader"), "read")
+        await grant(store, uri("client", "holder"), "hold")
+        await grant(store, BACKEND, "read")
+        port = AdminPort(store, tmp_path)
+        path = "/api/v1/records?shard=1"
+        for shown in (await port.get(path, READER), await port.get(path, bearer=token())):
+            assert shown.status == 200, shown.body
+            assert json.loads(shown.body)["store"] == "s1"
+        for papers, status in ((papers_of("holder"), 403), (STRANGER, 403), (None, 401)):
+            refused = await port.get(path, papers)
+            assert refused.status == status
+            assert "rows" not in json.loads(refused.body)
+
+
 async def test_grants_and_their_state(asked: Asked) -> None:
+    await asked.get("records", READER, shard=1)
     status, page = await asked.get("grants", OWNER)
-    assert (status, page["grants"], page["matching"]) == (200, 2, 2)
+    assert (status, page["rules"], page["matching"]) == (200, 2, 2)
     assert (page["current"], page["too_old"], page["admins"]) == (
         True,
         False,
         [uri("client", "admin")],
     )
-    assert page["rows"][1] == {
+    last = page["rows"][1]
+    assert last.pop("used_us") > 0, "the reader has read"
+    assert last == {
+        "rule": "grant",
         "identity": uri("client", "reader"),
         "scope": "shard/1",
         "roles": ["read"],

@@ -92,7 +92,7 @@ class RecordsPage(Struct, frozen=True, kw_only=True):
 
 
 class GrantsQuestion(Struct, frozen=True, kw_only=True):
-    """Grants that contain `filter`, from the one at `offset` on."""
+    """Denials and grants that contain `filter`, from the one at `offset` on."""
 
     filter: str = ""
     offset: int = 0
@@ -100,12 +100,17 @@ class GrantsQuestion(Struct, frozen=True, kw_only=True):
 
 
 class GrantRow(Struct, frozen=True, kw_only=True):
-    """A grant. logs: how many logs its scope names now, -1 where that says nothing."""
+    """A rule of the list. rule: grant, or deny, which wins. logs: how many logs its scope names
+    now, -1 where that says nothing. used_us: when the identity last called this store, 0 for never
+    since its start.
+    """
 
+    rule: str
     identity: str
     scope: str
     roles: tuple[str, ...]
     logs: int
+    used_us: int = 0
 
 
 class GrantsPage(Struct, frozen=True, kw_only=True):
@@ -121,7 +126,7 @@ class GrantsPage(Struct, frozen=True, kw_only=True):
     rows: tuple[GrantRow, ...]
     offset: int
     matching: int
-    grants: int
+    rules: int
     who: str
 
 

@@ -17,7 +17,7 @@ export function whoAsks(error, what, again) {
   found.append(make("p", error.status === 403 ? error.message : `${what} are shown to who may see them, and this request does not say whose it is. ${error.message}`, "alarm", "warn"));
   found.append(withCode(error.status === 403
     ? "An administrator can grant it: `logctl acl grant IDENTITY shard/ID read` for the records of a log, `logctl acl grant IDENTITY cluster admin` for the access list."
-    : "Open this page with a client's certificate (the store's configuration has `tls = true` in `[admin]`), or give a token, if the store takes them. A token is kept in this window's memory and nowhere else."));
+    : "Open this page with a client's certificate (the store's configuration has `tls = true` in `[admin]`), or give a token, if the store takes them (`tokens.md`). A token is kept in this window's memory and nowhere else."));
   found.append(tokenField(again));
   return found;
 }

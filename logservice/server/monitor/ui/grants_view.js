@@ -4,7 +4,7 @@
 import { ask, query } from "./api.js";
 import { whoAsks } from "./asking_who.js";
 import { $, button, facts, make, pill, put, table } from "./dom.js";
-import { number } from "./format.js";
+import { clock, number } from "./format.js";
 
 const ROWS = 50;
 
@@ -45,14 +45,14 @@ function draw(found) {
     facts([
       ["list", `version ${found.version}, as ${found.store} has it`],
       ["state", state],
-      ["grants", found.matching === found.grants ? number(found.grants) : `${number(found.matching)} of ${number(found.grants)}`],
+      ["rules", found.matching === found.rules ? number(found.rules) : `${number(found.matching)} of ${number(found.rules)}`],
       ["administrators by configuration", found.admins.join(", ") || "none"],
       ["asked as", found.who],
     ]),
     table(
-      [{ label: "identity", wide: true }, { label: "scope" }, { label: "roles" }, { label: "logs it names now", num: true }],
-      found.rows.map((one) => [one.identity, one.scope, one.roles.join(", "), covers(one)]),
-      found.grants ? "no grant matches" : "nothing is granted: only administrators by configuration can do anything",
+      [{ label: "rule" }, { label: "identity", wide: true }, { label: "scope" }, { label: "roles" }, { label: "logs it names now", num: true }, { label: "last used here", num: true }],
+      found.rows.map((one) => [one.rule === "deny" ? pill("deny", "bad") : one.rule, one.identity, one.scope, one.roles.join(", "), covers(one), one.used_us ? clock(one.used_us, true) : "not since the start"]),
+      found.rules ? "no rule matches" : "nothing is granted: only administrators by configuration can do anything",
     ),
   ]);
   previous.disabled = offset === 0;
