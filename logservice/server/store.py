@@ -127,8 +127,7 @@ class Store:
         """
         directories = len(self._config.store.data_directories)
         self._shares = descriptors.share(descriptors.limit(), directories)
-        if self._config.tls.enabled:
-            self._tls = StoreTls(self._config, self._renew_peer_tls)
+        self._read_certificates()
         tokens = await self._follow_tokens()
         port = self._client_port = ClientPort(
             self._config, self._shares.clients, self._tls, self._tracing, self.reloads, tokens
@@ -174,15 +173,7 @@ class Store:
         for work in parts.background(self._description):
             self._background(work)
         self._background(monitor.serving(self.client_address, self.peer_address))
-        if self._tls is not None:
-            self._background(self._tls.run)
-        if self._admin_tls is not None:
-            self._background(self._admin_tls.run)
-        if self._token_keys is not None:
-            self._background(self._token_keys.run)
-        if self._keys is not None:
-            self._keys.attach(parts)
-            self._background(self._keys.run)
+        self._follow_files(parts)
         if file := self._config.archive.config:
             self._archiver = ArchiverProcess(archiver_command(file), self._leads_hakeeper)
             self._background(self._archiver.run)
@@ -194,9 +185,6 @@ class Store:
 
     def _admin_port(self, port: ClientPort) -> Monitor:
         """Raises OSError when the port is in use."""
-        if self._config.admin.tls:
-            assert self._tls is not None  # `config.check`
-            self._admin_tls = AdminTls(self._config, self._tls)
         monitor = Monitor(
             self._config,
             lambda: refused,
@@ -207,6 +195,26 @@ class Store:
         monitor.callers.attach(lambda: port.gate, lambda: port.audit)
         monitor.guarded.attach(lambda: port.browsing)
         return monitor
+
+    def _read_certificates(self) -> None:
+        """Raises TlsRefused."""
+        if self._config.tls.enabled:
+            self._tls = StoreTls(self._config, self._renew_peer_tls)
+        if self._config.admin.tls:
+            assert self._tls is not None  # `config.check`
+            self._admin_tls = AdminTls(self._config, self._tls)
+
+    def _follow_files(self, parts: StoreParts) -> None:
+        """Certificates and keys are taken up as they change."""
+        if self._tls is not None:
+            self._background(self._tls.run)
+        if self._admin_tls is not None:
+            self._background(self._admin_tls.run)
+        if self._token_keys is not None:
+            self._background(self._token_keys.run)
+        if self._keys is not None:
+            self._keys.attach(parts)
+            self._background(self._keys.run)
 
     async def _follow_tokens(self) -> Tokens | None:
         """What checks bearer tokens; None when none are configured. Raises ConfigError."""

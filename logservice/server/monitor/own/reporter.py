@@ -162,7 +162,7 @@ class StatusReporter:
         if answered_s is None and not own:
             own = readiness.without_hakeeper(first.refused, first.waiting, empty=not replicas)
         return msgspec.structs.replace(
-            self._with_latencies(common, parts.host),
+            self._with_latencies_and_clock(common, parts.host),
             reasons=readiness.reasons(
                 self.phase, replicas, directories, parts.comparer.undecided, own
             ),
@@ -191,11 +191,9 @@ class StatusReporter:
             replicas=replicas,
             directory_index=parts.directory.index,
             directory_age_s=parts.directory.age_s() if parts.directory.index else -1.0,
-            clock_ahead_us=parts.host.clocks.ahead_us,
-            clock_far=parts.host.clocks.far,
         )
 
-    def _with_latencies(self, common: StoreStatus, host: NodeHost) -> StoreStatus:
+    def _with_latencies_and_clock(self, common: StoreStatus, host: NodeHost) -> StoreStatus:
         return msgspec.structs.replace(
             common,
             append_seconds=buckets(host.stages.whole.histogram(), 1e6),
@@ -203,6 +201,8 @@ class StatusReporter:
             read_seconds=seconds(host.reads.took()),
             rpc_seconds=seconds(self._calls.took()),
             rpcs=self._calls.ended(),
+            clock_ahead_us=host.clocks.ahead_us,
+            clock_far=host.clocks.far,
         )
 
     def _replicas(self, parts: StoreParts) -> tuple[ReplicaStatus, ...]:
