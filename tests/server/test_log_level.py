@@ -16,7 +16,7 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.bounds import LOG_LEVEL_S_MAX
 from logservice.cli.ctl import log_level as shown
-from logservice.cli.ctl.store import store
+from logservice.cli.ctl.store import checked_level
 from logservice.config import LoggingSection
 from logservice.log_levels import LOG_LEVELS
 from logservice.server.audit.chain import Trail
@@ -51,9 +51,10 @@ async def test_every_level_of_the_configuration(root: logging.Logger, level: str
 
 async def test_the_levels_are_those_of_the_configuration() -> None:
     assert get_args(get_type_hints(LoggingSection)["level"]) == LOG_LEVELS
-    (level,) = [one for one in store.params if one.name == "level"]
-    assert isinstance(level.type, click.Choice)
-    assert tuple(level.type.choices) == LOG_LEVELS
+    assert [checked_level(level) for level in LOG_LEVELS] == list(LOG_LEVELS)
+    for word in ("loud", "DEBUG", "", "add"):
+        with pytest.raises(click.UsageError, match=", ".join(LOG_LEVELS)):
+            checked_level(word)
 
 
 async def test_it_is_over_with_its_time(

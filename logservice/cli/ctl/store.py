@@ -83,9 +83,7 @@ def store(
         raise click.UsageError("PATH, --force and --wait go with directory")
     if what == "reload" and word is not None:
         raise click.UsageError("reload has no LEVEL")
-    if word is not None and word not in LOG_LEVELS:
-        raise click.UsageError(f"a LEVEL is one of {', '.join(LOG_LEVELS)}")
-    level = word
+    level = checked_level(word) if word is not None else None
     if for_s is not None and level is None:
         raise click.UsageError("--for goes with a LEVEL")
     address = address_of(session, store_id)
@@ -102,6 +100,13 @@ def store(
         show_fields(form, level_fields(found.log_level))
         return
     _show(form, found)
+
+
+def checked_level(word: str) -> str:
+    """The word, which is a level. Raises UsageError."""
+    if word not in LOG_LEVELS:
+        raise click.UsageError(f"a LEVEL is one of {', '.join(LOG_LEVELS)}")
+    return word
 
 
 def _show(form: str, found: admin_pb2.StoreStatus) -> None:
