@@ -163,6 +163,11 @@ three disks, is enough to keep the time."""
 HAKEEPER_QUIET_SILENCE_TICKS: Final = 30
 """A store that was not heard for three heartbeats may be missed soon: ticks come one by one."""
 
+HAKEEPER_QUIET_TIMEOUT_TICKS: Final = 50
+"""The shortest store timeout under which ticks are saved up: the silence above, and two entries of
+ticks. One entry makes a heartbeat look older than it is, the other passes before anybody looks
+again."""
+
 HAKEEPER_FIRST_REPLICA_ID: Final = 1024
 """Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
 
@@ -595,6 +600,7 @@ _HARD: Final = {
         *_HARD_1,
         HAKEEPER_TICKS_PER_ENTRY_MAX,
         HAKEEPER_QUIET_SILENCE_TICKS,
+        HAKEEPER_QUIET_TIMEOUT_TICKS,
         HOLD_TTL_S_MIN,
         HOLD_TTL_S_MAX,
         NAMED_SESSIONS_MAX,

@@ -94,3 +94,26 @@ def test_what_is_wished_is_not_kept_waiting(happens: Callable[[Model], Outcome])
     model = running()
     assert isinstance(happens(model), Applied)
     assert not check.quiet(model.state)
+
+
+@pytest.mark.parametrize("timeout", [3, 6, 15, bounds.HAKEEPER_QUIET_TIMEOUT_TICKS])
+def test_saved_ticks_miss_no_store_that_is_heard(timeout: int) -> None:
+    """Ticks are saved up as `HAKeeperTicks` does it. Stores send heartbeats as often as a
+    configuration with so short a store timeout has to; where there is time for it, one in four is
+    lost.
+    """
+    model = running()
+    model.state.store_timeout_ticks = timeout
+    beat_ticks = timeout // 3
+    saved = 0
+    for now in range(600):
+        for number, store in enumerate(model.stores.values()):
+            beat, due = divmod(now + number, beat_ticks)
+            if due == 0 and (beat % 4 or beat_ticks < 2 or now <= beat_ticks):
+                model.heartbeat(store)
+        saved += 1
+        if saved == bounds.HAKEEPER_TICKS_PER_ENTRY_MAX or not check.quiet(model.state):
+            model.propose(Tick(Term(model.term), saved))
+            saved = 0
+        missed = [store.store for store in model.state.sorted_stores() if store.expired]
+        assert not missed, f"{missed} at {now}"

@@ -35,12 +35,13 @@ from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.membership import Member, Membership
 from logservice.nodehost.assembly import directory_changes
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
-from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.assembly.store_directory import DiskSeams, StoreDirectory
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.truncation.worker import TruncationWorker
+from logservice.sealing_keys import Keys
 from tests.nodehost.assembled import CLUSTER, assemble
 from tests.nodehost.cluster import log_machine, request
 from tests.tmpfs import fill, mounted
@@ -57,10 +58,13 @@ class Disk(PosixVfs):
         super().__init__()
         self.read_only: set[str] = set()
         self.stuck: dict[str, threading.Event] = {}
+        self.waiting: set[str] = set()
+        """Of `stuck`, where somebody waits."""
 
     def make_directory(self, path: str) -> None:
         for name, event in self.stuck.items():
             if path.startswith(name):
+                self.waiting.add(name)
                 event.wait()
         if path in self.read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
@@ -402,6 +406,43 @@ async def test_a_disk_that_does_not_answer(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(directory_changes.bounds, "DIRECTORY_OPEN_S", 60.0)
 
     # Whoever opened it late closes it, and then it can be added.
+    await eventually(lambda: not world.held("b"))
+    await world.changes.add(world.path("b"))
+    assert used(world) == ["a", "b"]
+
+
+async def test_what_changes_while_a_directory_opens_reaches_it(world: World) -> None:
+    """Keys are rotated, and a configuration is taken up, while the disk takes its time."""
+    event = world.disk.stuck[world.path("b")] = threading.Event()
+    adding = asyncio.ensure_future(world.changes.add(world.path("b")))
+    await eventually(lambda: world.disk.waiting)
+    keys = Keys("k1", {"k1": bytes(range(32))})
+    world.parts.use_keys(keys)
+    world.parts.configure(60.0, 12_345, 60.0)
+    event.set()
+    await adding
+    assert used(world) == ["a", "b"]
+    assert [one.logdb._files.keys.ring for one in world.parts.directories] == [keys, keys]
+    assert [one.used.budget.bytes_per_s for one in world.parts.directories] == [12_345, 12_345]
+
+
+async def test_one_that_cannot_be_taken_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opened, and could not be marked for the cluster's version, which was raised meanwhile."""
+
+    async def broken(directory: StoreDirectory, version: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    event = world.disk.stuck[world.path("b")] = threading.Event()
+    adding = asyncio.ensure_future(world.changes.add(world.path("b")))
+    await eventually(lambda: world.changes._busy)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreDirectory, "raise_version", broken)
+        patch.setattr(StoreDirectory, "cluster_version", 0)
+        event.set()
+        assert isinstance(await error_of(lambda: adding), InvalidArgument)
+    assert used(world) == ["a"]
     await eventually(lambda: not world.held("b"))
     await world.changes.add(world.path("b"))
     assert used(world) == ["a", "b"]

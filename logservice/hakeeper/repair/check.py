@@ -61,9 +61,14 @@ def quiet(state: State) -> bool:
     """Whether nothing waits for the next tick: nothing changed, is under way or is wished, every
     store was heard lately, and there is no service, whose times are short. Then ticks may come
     several at a time: they do the same, up to a second later.
+
+    A heartbeat counts from the last tick that was applied, so saved ticks make a store look silent
+    for longer than it is. Under a short store timeout a store that lives would be missed for that,
+    so none are saved there.
     """
     return (
         state.phase is Phase.RUNNING
+        and state.store_timeout_ticks >= bounds.HAKEEPER_QUIET_TIMEOUT_TICKS
         and not (state.dirty or state.operators or state.wishes or state.services)
         and not (state.tn_shards or state.looks_left or state.last_wish)
         and not any(

@@ -176,17 +176,26 @@ class DirectoryChanges:
             raise NotReady(f"the disk of {path} has not answered in {bounds.DIRECTORY_OPEN_S:g} s")
         try:
             directory = opening.result()
+            worker, scrubber = await self._take(directory)
         except (OSError, KvError) as error:
             raise InvalidArgument(f"{path} cannot be used: {error}", field="path") from error
-        if directory.cluster_version < version.value:
-            # The cluster was raised meanwhile (INV-VERSION-2).
-            await directory.raise_version(version.value)
-        worker, scrubber = self._parts.take_directory(directory)
         self._company.joined(worker, scrubber)
         self._gone.pop(path, None)
         incarnation = directory.used.incarnation
         emit(logger, Event.DIRECTORY_ADDED, path=path, incarnation=incarnation)
         return incarnation
+
+    async def _take(self, directory: StoreDirectory) -> tuple[TruncationWorker, Scrubber]:
+        """Use an open directory; closes it when that cannot be. Raises OSError, KeysMissing."""
+        version = self._parts.host.cluster_version
+        try:
+            if directory.cluster_version < version.value:
+                # The cluster was raised meanwhile (INV-VERSION-2).
+                await directory.raise_version(version.value)
+            return self._parts.take_directory(directory)
+        except BaseException:
+            apart(directory.close, "directory")
+            raise
 
     def _open(self, path: str, version: int) -> StoreDirectory:
         """By a thread. Checked before: whether it may be new; after: that nothing is in it."""

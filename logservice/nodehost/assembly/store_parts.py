@@ -357,7 +357,13 @@ class StoreParts:
             raise
 
     def take_directory(self, directory: StoreDirectory) -> tuple[TruncationWorker, Scrubber]:
-        """Use a directory from now on, in which no replica is. The caller runs what is returned."""
+        """Use a directory from now on, in which no replica is. The caller runs what is returned.
+        Raises KeysMissing, and does nothing, as `use_keys`.
+        """
+        # Both may have changed while it was being opened.
+        if self._keys is not None:
+            directory.logdb.use_keys(self._keys)
+        directory.used.budget.bytes_per_s = self.settings.scrub_bytes_per_s
         worker = directory.worker(self.host)
         scrubber = directory.scrubber(self.host, self._seams.clock, self.settings.scrub_interval_s)
         self.directories.append(directory)
