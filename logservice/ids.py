@@ -41,6 +41,7 @@ or forged, and a smaller one stays in 64 bits when something is added to it.
 """
 
 HAKEEPER_SHARD: Final = ShardId(0)
+HAKEEPER_NAME: Final = "hakeeper"
 FIRST_LOG_SHARD: Final = ShardId(1)
 NO_REPLICA: Final = ReplicaId(0)
 NO_SESSION: Final = SessionId(0)

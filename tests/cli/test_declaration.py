@@ -79,6 +79,8 @@ def planned(text: str, there: Present, *, prune: bool = False):
         ("[logs.'']\nreplicas = 3", "logs", "a name of"),
         ('[logs."a\\u001b"]\nreplicas = 3', "logs", "can be shown"),
         ("[logs.a]\nid = 1\n[logs.b]\nid = 1", "logs.b.id", "logs.a"),
+        ("[logs.hakeeper]\nreplicas = 3", "logs.hakeeper", "HAKeeper's own"),
+        ("[cluster]\nstore_timeout_s = 77.77", "cluster.store_timeout_s", "tenths"),
         ("[cluster]\njoin = 'by-verb'", "cluster.join", "unknown key"),
         ("[cluster]\njoining = 'never'", "cluster.joining", "never"),
         ("[clusters]", "clusters", "unknown key"),
@@ -100,6 +102,11 @@ def test_what_is_wrong_is_refused_with_its_path(text: str, field: str, problem: 
         parse(text.encode())
     assert refused.value.metadata["field"] == field
     assert problem in refused.value.message
+
+
+def test_a_store_timeout_of_any_whole_ticks() -> None:
+    for ticks in (1, 3, 7, 777, 863_999, 864_000):
+        parse(f"[cluster]\nstore_timeout_s = {ticks / 10}".encode())
 
 
 def test_a_file_has_a_largest_size() -> None:

@@ -111,3 +111,47 @@ def test_the_worker_goes_on_while_somebody_is_being_told() -> None:
     assert executor.submit(lambda: 2).result(60) == 2
     goes_on.set()
     executor.shutdown()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_callback_that_fails_keeps_no_other_from_being_told(error: type[BaseException]) -> None:
+    executor = ThreadExecutor("test")
+
+    def fail() -> None:
+        raise error("the event loop is closed")
+
+    told = threading.Event()
+    executor.call_back(executor.submit(lambda: 1), fail)
+    executor.call_back(executor.submit(lambda: 2), told.set)
+    assert told.wait(60)
+    executor.shutdown()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_work_that_ends_with_any_exception_leaves_the_worker(
+    executor: Executor, error: type[BaseException]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    failed = executor.submit(fail)
+    assert executor.submit(lambda: 3).result(60) == 3
+    assert isinstance(failed.exception(), error)
+    executor.shutdown()
+
+
+def test_what_is_cancelled_while_it_is_queued_never_runs_and_nobody_waits_for_it() -> None:
+    executor = ThreadExecutor("test")
+    hangs = threading.Event()
+    ran: list[int] = []
+    executor.submit(lambda: hangs.wait(60))
+    queued = executor.submit(lambda: ran.append(1))
+    assert queued.cancel()
+    assert executor.wait(queued, 0.0)
+    told = threading.Event()
+    executor.call_back(queued, told.set)
+    hangs.set()
+    assert executor.submit(lambda: 4).result(60) == 4
+    assert told.wait(60)
+    executor.shutdown()
+    assert ran == []

@@ -364,6 +364,20 @@ async def test_before_it_serves_and_without_a_file_there_is_no_reload() -> None:
     running.cancel()
 
 
+async def test_directories_that_verbs_have_added_wait_for_no_restart() -> None:
+    """The file names another one, a reload says that it waits, and a verb adds it."""
+    file, used = [ANY], ["data"]
+    reloads = Reloads(_any_config(), lambda: config.parse(file[0]))
+    reloads.attach(lambda _: None, lambda: used)
+    file[0] = ANY.replace('["data"]', '["data", "more"]')
+    await reloads.reload()
+    assert reloads.in_effect.waiting == ("store.data_directories",)
+    used.append("more")
+    assert reloads.in_effect.waiting == ()
+    used.remove("data")
+    assert reloads.in_effect.waiting == ("store.data_directories",)
+
+
 async def test_only_an_administrator_reloads_and_the_audit_log_has_it(tmp_path: Path) -> None:
     async with reloadable(tmp_path) as (store, path):
         request = admin_pb2.ReloadConfigRequest()

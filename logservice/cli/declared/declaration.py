@@ -28,7 +28,11 @@ from msgspec import UNSET, Meta, UnsetType
 from logservice import bounds
 from logservice.access import check_denied, check_grantee, denied_roles
 from logservice.config import ConfigError, converted
+from logservice.ids import HAKEEPER_NAME
 from logservice.safe_text import SAFE_PATTERN
+
+_ROUNDING: Final = 1e-9
+"""Of a decimal fraction, in parts of it."""
 
 Natural = Annotated[int, Meta(ge=0, le=2**62)]
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
@@ -177,6 +181,7 @@ def parse(data: bytes) -> Declaration:
         raise ConfigError("", f"not TOML: {error}") from error
     file = converted(raw, _File)
     logs = {name: _log(name, keys) for name, keys in file.logs.items()}
+    _check_timeout(file.cluster)
     _check_ids(logs)
     _check_rules("grants", file.grants, check_grantee)
     _check_rules("denials", file.denials, check_denied)
@@ -191,6 +196,18 @@ def parse(data: bytes) -> Declaration:
     )
 
 
+def _check_timeout(settings: Settings | UnsetType) -> None:
+    """HAKeeper counts in ticks. What is between two of them it would round, and the cluster would
+    never be what the file says.
+    """
+    if settings is UNSET or settings.store_timeout_s is UNSET:
+        return
+    ticks = settings.store_timeout_s * bounds.HAKEEPER_TICKS_PER_S
+    if abs(ticks - round(ticks)) > _ROUNDING * ticks:
+        text = f"expected whole tenths of a second, got {settings.store_timeout_s:g}"
+        raise ConfigError("cluster.store_timeout_s", text)
+
+
 def _log(name: str, keys: dict[str, object]) -> Log:
     at = f"logs.{name}"
     try:
@@ -198,6 +215,8 @@ def _log(name: str, keys: dict[str, object]) -> Log:
     except msgspec.ValidationError as error:
         expected = f"expected a name of 1 to {bounds.NAME_BYTES_MAX} characters that can be shown"
         raise ConfigError("logs", f"{expected}, got {name!r}") from error
+    if name == HAKEEPER_NAME:
+        raise ConfigError(at, "it is HAKeeper's own log, which no file declares")
     log = converted(keys, Log, at)
     if log.witnesses and not log.waive_g1:
         text = "expected true: with witnesses an acknowledged append may be on one disk only"

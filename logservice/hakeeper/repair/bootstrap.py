@@ -35,7 +35,15 @@ from logservice.hakeeper.stores.health import Health, healths, leader_report, ma
 from logservice.hakeeper.stores.holdings import touch
 from logservice.hakeeper.stores.zones import is_in, zone_of
 from logservice.hakeeper.tombstones import is_deleted
-from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
+from logservice.ids import (
+    HAKEEPER_NAME,
+    HAKEEPER_SHARD,
+    Incarnation,
+    Index,
+    ReplicaId,
+    ShardId,
+    StoreId,
+)
 from logservice.invariants import invariant
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
@@ -82,7 +90,7 @@ def apply_initial(state: State, proposal: InitialCluster) -> Outcome:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
     if max(membership.voters) >= bounds.HAKEEPER_FIRST_REPLICA_ID:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
-    names = {spec.name for spec in proposal.log_shards} | {"hakeeper"}
+    names = {spec.name for spec in proposal.log_shards} | {HAKEEPER_NAME}
     if len(names) != len(proposal.log_shards) + 1:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "log_shards"})
     state.cluster_id = proposal.cluster_id
@@ -93,7 +101,7 @@ def apply_initial(state: State, proposal: InitialCluster) -> Outcome:
         # A store that joined before the configuration came has to ask again.
         known = {member.store_id for member in membership.members}
         state.stores = {name: store for name, store in state.stores.items() if name in known}
-    hakeeper = ShardState(HAKEEPER_SHARD, "hakeeper", len(membership.voters), state.tick)
+    hakeeper = ShardState(HAKEEPER_SHARD, HAKEEPER_NAME, len(membership.voters), state.tick)
     _bear(hakeeper, membership)
     state.shards[HAKEEPER_SHARD] = hakeeper
     for spec in proposal.log_shards:

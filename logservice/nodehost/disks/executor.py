@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Executor(Protocol):
@@ -65,7 +68,7 @@ class ThreadExecutor:
 
     def wait(self, submitted: Future[T], patience_s: float) -> bool:
         """See `Executor`."""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, CancelledError):
             submitted.exception(patience_s)
         return submitted.done()
 
@@ -80,7 +83,9 @@ class ThreadExecutor:
 
 
 class _Line:
-    """A thread that does one piece of work after the other."""
+    """A thread that does one piece of work after the other, whatever becomes of each: behind a
+    thread that has ended everything else would wait for ever, and nobody would notice.
+    """
 
     def __init__(self, name: str) -> None:
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -97,7 +102,12 @@ class _Line:
 
     def _serve(self) -> None:
         while (work := self._waiting.get()) is not None:
-            work()
+            try:
+                work()
+            except BaseException:
+                # Work has its exception in its future, so this is a callback's: the loop that it
+                # wanted to wake is closed.
+                logger.exception("nobody could be told that the disk's work is done")
             del work  # what it holds is not kept until the next one comes
 
 

@@ -35,6 +35,7 @@ from logservice.events import Event, emit
 from logservice.server.reload.effects import EFFECTS, Effect, changed, with_reloaded
 
 _DIGEST_CHARACTERS: Final = 16
+_DIRECTORIES: Final = "store.data_directories"
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +78,23 @@ class Reloads:
         runs on a thread. None: there is no file.
         """
         self.config = config
-        self.in_effect = InEffect(digest_of(config), _now_us())
+        self._in_effect = InEffect(digest_of(config), _now_us())
+        self._named: Sequence[str] = config.store.data_directories
+        """The data directories of the file, as the newest reload has seen it."""
         self._read = read
         self._take: Callable[[StoreConfig], None] | None = None
         self._directories: Callable[[], Sequence[str]] = lambda: ()
         self._asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def in_effect(self) -> InEffect:
+        """Data directories wait for no restart once verbs have made them what the file says."""
+        found = self._in_effect
+        if _DIRECTORIES not in found.waiting or not self._uses(self._named):
+            return found
+        waiting = tuple(one for one in found.waiting if one != _DIRECTORIES)
+        return InEffect(found.digest, found.since_us, waiting)
 
     def attach(
         self,
@@ -132,15 +144,21 @@ class Reloads:
             found = _sorted(changed(self.config, read))
             if not dry_run:
                 self._take(used)
+                self._named = read.store.data_directories
                 self._used(used, found)
             return found
 
     def _follow_directories(self, read: StoreConfig) -> None:
         """Verbs may have made the data directories what the file says: then no restart is due."""
         named = read.store.data_directories
-        if sorted(map(os.path.abspath, named)) == sorted(map(os.path.abspath, self._directories())):
+        if self._uses(named):
             store = msgspec.structs.replace(self.config.store, data_directories=named)
             self.config = msgspec.structs.replace(self.config, store=store)
+
+    def _uses(self, named: Sequence[str]) -> bool:
+        """Whether these are the data directories in use."""
+        used = self._directories()
+        return sorted(map(os.path.abspath, named)) == sorted(map(os.path.abspath, used))
 
     def _checked(self) -> StoreConfig:
         assert self._read is not None  # asked before
@@ -153,16 +171,15 @@ class Reloads:
 
     def _used(self, config: StoreConfig, found: Reloaded) -> None:
         if found.taken_up:
-            self.in_effect = InEffect(digest_of(config), _now_us(), found.needs_restart)
+            self._in_effect = InEffect(digest_of(config), _now_us(), found.needs_restart)
         else:
-            self.in_effect = InEffect(
-                self.in_effect.digest, self.in_effect.since_us, found.needs_restart
-            )
+            before = self._in_effect
+            self._in_effect = InEffect(before.digest, before.since_us, found.needs_restart)
         self.config = config
         emit(
             logger,
             Event.CONFIG_RELOADED,
-            digest=self.in_effect.digest,
+            digest=self._in_effect.digest,
             taken_up=", ".join(found.taken_up) or "nothing",
             needs_restart=", ".join(found.needs_restart) or "nothing",
             first_start=", ".join(found.first_start) or "nothing",
