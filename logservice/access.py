@@ -153,14 +153,14 @@ class AccessList:
         )
 
     def has_some_role(self, identity: str) -> bool:
-        """Whether there is any grant to `identity`, over whatever it is, that is not denied over
-        the same or over everything.
+        """Whether there is any grant to `identity`, over whatever it is, that no denial takes over
+        all of that.
         """
         denials = [rule for _, rules in self._denials_of(identity) for rule in rules.rules]
         for scope, roles in self._scopes.get(identity, _NO_RULES).rules:
             left = roles
             for where, denied in denials:
-                if where in (EVERYTHING, scope):
+                if _all_within(scope, where):
                     left = frozenset() if ALL in denied else left - denied
             if left:
                 return True
@@ -243,6 +243,14 @@ def _covers(scope: str, shard: ShardId, name: str | None, *, unknown: bool = Fal
     if name is None:
         return unknown
     return name.startswith(rest[:-1]) if rest.endswith("*") else name == rest
+
+
+def _all_within(scope: str, where: str) -> bool:
+    """Whether `where` covers whatever `scope` does, as far as the two say so themselves."""
+    if where in (EVERYTHING, scope):
+        return True
+    begins = where.startswith("name/") and where.endswith("*")
+    return begins and scope.startswith(where[:-1])
 
 
 def by_identity(grants: Mapping[str, Mapping[str, tuple[str, ...]]]) -> tuple[Grant, ...]:

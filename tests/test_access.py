@@ -141,6 +141,31 @@ def test_a_denial_takes_what_grants_give() -> None:
     assert later.roles(ME, ShardId(1), "") == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("granted", "denied", "left"),
+    [
+        ("*", "*", False),
+        ("shard/7", "*", False),
+        ("shard/7", "shard/7", False),
+        ("shard/7", "shard/77", True),
+        ("*", "name/*", True),
+        ("name/wal-1", "name/wal-*", False),
+        ("name/wal-*", "name/wal-*", False),
+        ("name/wal-1*", "name/wal-*", False),
+        ("name/wal*", "name/wal-*", True),
+        ("name/wal-1", "name/*", False),
+        ("cluster", "name/*", True),
+        ("name/wal-1", "name/wal", True),
+    ],
+)
+def test_who_is_denied_everything_that_it_is_granted_has_no_role(
+    granted: str, denied: str, left: bool
+) -> None:
+    """The admin port lets in whoever has some role over something."""
+    listed = AccessList(1, [Grant(ME, granted, ("read",))], [Grant(ME, denied, (ALL,))])
+    assert listed.has_some_role(ME) is left
+
+
 def test_a_denial_by_name_covers_what_has_no_known_name() -> None:
     """A grant by name does not, so that neither opens a door."""
     rule = Grant(ME, "name/w*", (ALL,))

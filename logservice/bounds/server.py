@@ -330,7 +330,8 @@ ADMIN_CLAIMS_SHOWN: Final = 100
 """Holds, writers or sessions in one answer, 40 kB; the next page begins behind the last of them."""
 
 ADMIN_CLAIMS_SLICE: Final = 64
-"""Logs that are looked at for those between two turns of other work, about a millisecond."""
+"""Logs and their rows that are looked at for those between two turns of other work, about a
+millisecond; all rows of one log are looked at in one turn, which takes 20 at most."""
 
 ADMIN_SESSIONS_SHOWN: Final = 100
 """Named sessions that the page of one log shows; `logctl session list` has all."""

@@ -192,7 +192,7 @@ class Store:
             lambda: self.reloads.in_effect,
             self._admin_tls,
         )
-        monitor.callers.attach(lambda: port.gate, lambda: port.audit)
+        monitor.callers.attach(lambda: port.gate, lambda: port.audit, port.seen)
         monitor.guarded.attach(lambda: port.browsing)
         return monitor
 

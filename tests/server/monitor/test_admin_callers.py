@@ -136,6 +136,29 @@ async def test_a_refusal_is_in_the_audit_log(port: Port) -> None:
     assert line["from"] == "127.0.0.1"
 
 
+async def test_who_comes_here_is_noted_as_on_the_other_port(port: Port) -> None:
+    """Else the grant of a scraper of metrics looks as if nobody used it."""
+    assert port.store._client_port is not None
+    book = port.store._client_port.seen
+    await grant(port.store, uri("client", "scraper"), "hold")
+    assert (await port.get("/metrics", papers_of("scraper"))).status == 200
+    assert (await port.get("/metrics", papers_of("refused"))).status == 403
+    [used] = book.rows(only=uri("client", "scraper"))
+    assert (used.calls, used.denials) == (1, 0)
+    assert used.peer.startswith("admin:127.0.0.1:")
+    assert int(used.serial, 16) > 0
+    [denied] = book.rows(only=uri("client", "refused"))
+    assert (denied.calls, denied.denials, denied.denied_what) == (1, 1, "AdminPort")
+    before = [one.denials for one in book.rows(only="")]
+    assert (await port.get("/metrics")).status == 401
+    assert sum(one.denials for one in book.rows(only="")) == sum(before) + 1
+    # The same request is not two of them.
+    query = "/api/v1/records?shard=1"
+    assert (await port.get(query, papers_of("scraper"))).status == 403
+    [used] = book.rows(only=uri("client", "scraper"))
+    assert (used.calls, used.denied_what) == (2, "Read")
+
+
 async def test_records_need_the_role_that_the_rpc_needs(port: Port) -> None:
     """INV-ADMIN-1: a caller that the port lets in may still see no record."""
     assert port.store._monitor is not None

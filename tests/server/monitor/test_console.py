@@ -16,7 +16,13 @@ from logservice import bounds
 from logservice.server.monitor.cluster.report import Sight
 from logservice.server.monitor.cluster.rows import HAKeeperAnswer, ReplicaRow, ShardRow, build
 from logservice.server.monitor.cluster.work import work
-from logservice.server.monitor.own.claims import ClaimRow, Claims, together
+from logservice.server.monitor.own.claims import (
+    ClaimRow,
+    Claims,
+    ClaimsQuestion,
+    LocalClaims,
+    together,
+)
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.monitor.port.console_pages import Findings
 from logservice.server.monitor.port.runbooks import Runbooks
@@ -171,6 +177,19 @@ async def test_of_many_named_sessions_a_shard_shows_the_first(console: Console) 
         await console.client.log.OpenSession(named(f"z-{number:03}"))
     inside = (await console.ok("shards/detail?shard=1"))["members"][0]["inside"]
     assert (len(inside["sessions"]), inside["sessions_more"]) == (bounds.ADMIN_SESSIONS_SHOWN, True)
+
+
+async def test_a_filter_that_matches_nothing_leaves_turns_to_other_work(console: Console) -> None:
+    """ADMIN_CLAIMS_SLICE counts rows, too: 64 logs with all their sessions held the loop for a
+    second.
+    """
+    for number in range(bounds.ADMIN_CLAIMS_SLICE):
+        await console.client.log.OpenSession(named(f"z-{number:03}"))
+    assert console.store._parts is not None
+    claims = LocalClaims(console.store._parts)
+    page = claims.page(ClaimsQuestion("sessions", filter="nothing"))
+    assert page.send(None) is None, "it came to its end in one turn"
+    page.close()
 
 
 async def test_history_of_a_store(console: Console) -> None:

@@ -279,3 +279,21 @@ async def test_what_cannot_be_opened_is_told() -> None:
     damaged = block[:-4] + b"????"
     (row,), next_lsn = rows(run(damaged, 2))
     assert (row.value, row.count, bool(row.note), next_lsn) == (None, 2, True, 3)
+
+
+async def test_who_reads_here_is_noted_as_on_the_other_port(asked: Asked) -> None:
+    """And what is refused has its line, also where the port asks nobody who they are."""
+    assert asked.store._client_port is not None
+    book = asked.store._client_port.seen
+
+    def calls() -> int:
+        return sum(one.calls for one in book.rows(only=uri("client", "reader")))
+
+    before = calls()
+    await asked.get("records", READER, shard=1)
+    assert calls() == before + 1
+    other = papers_of("other")
+    wrong = Papers(b"no certificate", other.key)
+    assert (await asked.get("records", wrong, shard=1))[0] == 401
+    [nobody] = book.rows(only="")
+    assert nobody.denied_what == "AdminPort"

@@ -6,7 +6,8 @@ only where the configuration says so (`let_in`): what it shows are names and fig
 cluster, which every role needs some of. A part of it that shows more, such as records, asks for the
 role that the RPC of the same contents needs (`check`). All of that is decided by the store's gate,
 on the event loop, so that one access list, one set of revocations and one audit log hold for both
-ports.
+ports. Who comes here is noted in the same book, too: a scraper of metrics that never calls the
+other port uses its grant.
 
 In plaintext everybody is ANONYMOUS and may do everything, as on the client port. With TLS a caller
 is an identity, or None: nobody has said who this is.
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from logservice_wire.errors import LogServiceError, NotReady, Unauthenticated
+from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
@@ -36,6 +37,7 @@ from logservice.ids import ShardId
 from logservice.server.audit.log import AuditLog
 from logservice.server.edge.gate import Caller as KnownCaller
 from logservice.server.edge.gate import Gate
+from logservice.server.edge.identity_book import NOBODY, IdentityBook
 from logservice.server.monitor.port.board import Board, LoopStuck
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Callers:
         self._required = required
         self._gate: Callable[[], Gate | None] = _nothing
         self._audit: Callable[[], AuditLog | None] = _nothing
+        self._seen: IdentityBook | None = None
         self._lock = threading.Lock()
         self._lately: dict[_Shown, tuple[float, KnownCaller]] = {}
 
@@ -76,11 +79,12 @@ class Callers:
         self,
         gate: Callable[[], Gate | None],
         audit: Callable[[], AuditLog | None] = lambda: None,
+        seen: IdentityBook | None = None,
     ) -> None:
         """Ask the gate that `gate` returns, None as long as the store starts; denials go to the
-        audit log.
+        audit log, and `seen` hears who comes.
         """
-        self._gate, self._audit = gate, audit
+        self._gate, self._audit, self._seen = gate, audit, seen
 
     def of(self, environ: WSGIEnvironment) -> Caller | None:
         """Who sent the request; None when it shows nothing that says so.
@@ -88,46 +92,26 @@ class Callers:
         Raises Unauthenticated or PermissionDenied for what is shown and not accepted, NotReady
         while the store starts, LoopStuck.
         """
-        shown = _shown(environ)
-
-        async def ask() -> Caller | None:
-            return self._who(self._ready(), shown)
-
-        return self._board.ask(ask)
+        # Who was let in by name has been noted then.
+        noted = not self._required
+        return self._board.ask(lambda: self._identified(environ, noted=noted, let_in=False))
 
     def let_in(self, environ: WSGIEnvironment) -> None:
         """Let a request in that is no probe. Raises what `of` and `check` do."""
         if not self._required:
             return
-        shown, origin = _shown(environ), f"{environ.get('REMOTE_ADDR', '')}"
-
-        async def ask() -> KnownCaller:
-            gate = self._ready()
-            who = "unknown"
-            try:
-                caller = self._who(gate, shown)
-                if caller is None:
-                    raise Unauthenticated("show a client's certificate or a bearer token")
-                who = caller.uri
-                gate.admit_with_any_role(caller.known)
-            except LogServiceError as error:
-                audit = self._audit()
-                if audit is not None and not isinstance(error, NotReady):
-                    line = {"who": who, "from": origin, "what": _WHAT}
-                    audit.deny({**line, "decision": "denied", "reason": error.reason.value})
-                raise
-            return caller.known
-
+        shown = _shown(environ)
         try:
-            known = self._board.ask(ask)
+            caller = self._board.ask(lambda: self._identified(environ, noted=True, let_in=True))
         except LoopStuck:
             if not self._was_let_in(shown):
                 raise
             return
+        assert caller is not None  # nobody is let in without a name
         with self._lock:
             if len(self._lately) >= bounds.ADMIN_CALLERS_REMEMBERED_MAX:
                 self._lately.clear()
-            self._lately[shown] = (time.monotonic(), known)
+            self._lately[shown] = (time.monotonic(), caller.known)
 
     def check(self, caller: Caller | None, rpc: Rpc[Any, Any], shard: ShardId) -> None:
         """Let `caller` see what `rpc` tells about `shard`.
@@ -142,6 +126,35 @@ class Callers:
             await self._ready().admit(caller.known, rpc, shard)
 
         self._board.ask(ask)
+
+    async def _identified(
+        self, environ: WSGIEnvironment, *, noted: bool, let_in: bool
+    ) -> Caller | None:
+        """Who sent a request; a refusal leaves its line. `noted`: the book hears that somebody
+        came. `let_in`: it must be somebody, with a role over something.
+        """
+        gate, who, peer = self._ready(), "", peer_of(environ)
+        seen = self._seen
+        try:
+            caller = self._who(gate, _shown(environ))
+            if caller is not None:
+                who, known = caller.uri, caller.known
+                if noted and seen is not None:
+                    seen.used(who, peer, known.serial, known.not_after_s)
+            if let_in:
+                if caller is None:
+                    raise Unauthenticated("show a client's certificate or a bearer token")
+                gate.admit_with_any_role(caller.known)
+        except (Unauthenticated, PermissionDenied) as error:
+            if seen is not None:
+                seen.denied(who or NOBODY, peer, _WHAT, None, error)
+            audit = self._audit()
+            if audit is not None:
+                origin = f"{environ.get('REMOTE_ADDR', '')}"
+                line = {"who": who or "unknown", "from": origin, "what": _WHAT}
+                audit.deny({**line, "decision": "denied", "reason": error.reason.value})
+            raise
+        return caller
 
     def _ready(self) -> Gate:
         gate = self._gate()
@@ -174,6 +187,11 @@ def _shown(environ: WSGIEnvironment) -> _Shown:
     if CHAIN not in environ and not _is_loopback(environ.get("REMOTE_ADDR", "")):
         authorization = ""
     return environ.get(CHAIN, b""), authorization
+
+
+def peer_of(environ: WSGIEnvironment) -> str:
+    """Where a request came from, for the audit log and the book."""
+    return f"admin:{environ.get('REMOTE_ADDR', '')}:{environ.get('REMOTE_PORT', '')}"
 
 
 def _is_loopback(address: str) -> bool:

@@ -21,7 +21,7 @@ from logservice import bounds
 from logservice.owner import ANONYMOUS
 from logservice.server.edge.gate import Caller as KnownCaller
 from logservice.server.monitor.port.board import Board
-from logservice.server.monitor.port.caller import Callers
+from logservice.server.monitor.port.caller import Callers, peer_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -157,12 +157,12 @@ class GuardedPages:
 
     def records(self, environ: WSGIEnvironment, asked: RecordsQuestion) -> RecordsPage:
         """Raises what `Browser.records` does, and what `_caller` does."""
-        caller, peer, browser = self._caller(environ), _peer(environ), self._ready()
+        caller, peer, browser = self._caller(environ), peer_of(environ), self._ready()
         return self._board.ask(lambda: browser.records(caller, peer, asked))
 
     def grants(self, environ: WSGIEnvironment, asked: GrantsQuestion) -> GrantsPage:
         """Raises what `Browser.grants` does, and what `_caller` does."""
-        caller, peer, browser = self._caller(environ), _peer(environ), self._ready()
+        caller, peer, browser = self._caller(environ), peer_of(environ), self._ready()
         return self._board.ask(lambda: browser.grants(caller, peer, asked))
 
     def _caller(self, environ: WSGIEnvironment) -> KnownCaller:
@@ -181,10 +181,6 @@ class GuardedPages:
         if browser is None:
             raise NotReady("the store is starting")
         return browser
-
-
-def _peer(environ: WSGIEnvironment) -> str:
-    return f"admin:{environ.get('REMOTE_ADDR', '')}:{environ.get('REMOTE_PORT', '')}"
 
 
 def _no_browser() -> None:

@@ -12,6 +12,14 @@ may be waiting for a report on the cluster.
 Under TLS a connection is made in the same thread, step by step as its client goes on
 (`tls_socket`). One that stops half way is a connection that waits like the others.
 
+The one thread that selects must outlive whatever a stranger does, and every error that leaves it
+ends the port. So a client that is gone before its connection is made costs that connection alone;
+the thread polls, because select() fails for a descriptor above 1023, which a store with many
+clients has; and a client that sends urgent data, which is no HTTP and would wake the thread for as
+long as the connection is there, loses its connection.
+
+INV-ADMIN-3: nothing that a client sends, or leaves out, ends the thread that selects.
+
 A thread that has answered wakes the selecting thread by a byte in waitress's pipe. So the pipe is
 closed last, when no answering thread is left. Else the byte would fail there, or would go to the
 file that has the descriptor by then.
@@ -60,16 +68,28 @@ class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
     task_class = _Task
 
-    def __init__(self, server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:
+    @staticmethod
+    def begin(server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:
+        """Make the channel of a connection that was accepted, in the place of the oldest one if
+        there are too many. There is none when the client has left by now.
+        """
         channels = server.active_channels
         if len(channels) >= bounds.ADMIN_CONNECTIONS_MAX:
             # The channels are in the order in which they were made.
             oldest = next((one for one in [*channels.values()] if not one.requests), None)
             if oldest is not None:
                 oldest.handle_close()
-        if server.tls is not None:
-            sock = TlsSocket(sock, server.tls())
-        super().__init__(server, sock, addr, adj, map)
+        try:
+            if server.tls is not None:
+                sock = TlsSocket(sock, server.tls())
+            _Channel(server, sock, addr, adj, map)
+        except OSError:
+            # waitress would take it for an error of the socket that listens, and close that.
+            sock.close()
+
+    def handle_expt(self) -> None:
+        """Urgent data has arrived; it would wake this thread again and again."""
+        self.handle_close()
 
     def handle_read(self) -> None:
         """Something has arrived, which under TLS may be nothing for HTTP yet."""
@@ -107,9 +127,10 @@ class AdminServer:
             max_request_header_size=bounds.ADMIN_REQUEST_BYTES_MAX,
             max_request_body_size=bounds.ADMIN_REQUEST_BYTES_MAX,
             channel_timeout=30,
+            asyncore_use_poll=True,
             ident=None,
         )
-        self._server.channel_class = _Channel
+        self._server.channel_class = _Channel.begin
         self._server.tls = tls
         self._probes = ThreadedTaskDispatcher()
         self._probes.set_thread_count(1)
