@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -431,6 +432,43 @@ def test_an_announcement_is_for_one_target_one_term_and_a_short_time() -> None:
     assert not transfers.allowed(Term(6), ReplicaId(2), 11.1)
     assert not transfers.allowed(Term(7), ReplicaId(2), 10.0)
     assert not transfers.allowed(Term(6), ReplicaId(3), 10.0)
+
+
+def test_a_request_that_is_faster_than_its_announcement_is_heard_with_it() -> None:
+    """Seed 777012 of the simulator: three of four voters heard the announcement too late, and the
+    shard had no leader for an election timeout.
+    """
+    core, clock = FakeCore(at_home(1, 2, 3)), FakeClock()
+    core.hears_leader = True
+    hearing = ear(core, clock, [])
+
+    def asks(sender: int, term: int) -> RequestVote:
+        request = RequestVote(
+            to=ReplicaId(1),
+            sender=ReplicaId(sender),
+            term=Term(term),
+            last_index=Index(9),
+            last_term=Term(7),
+            transfer=True,
+        )
+        heard = hearing.hear(store(sender), request)
+        assert heard == replace(request, transfer=False), "nobody has announced it"
+        return request
+
+    first = asks(2, 8)
+    assert hearing.announced(Term(7), ReplicaId(2)) == first
+    assert hearing.announced(Term(7), ReplicaId(2)) is None, "it was heard"
+    for sender, term in ((3, 8), (2, 9)):
+        asks(sender, term)
+        assert hearing.announced(Term(7), ReplicaId(2)) is None, "another one was announced"
+    asks(3, 8)
+    core.term = Term(8)
+    assert hearing.announced(Term(7), ReplicaId(3)) is None, "its term has come"
+    core.term = Term(7)
+    clock.now_s = 5.0
+    asks(3, 8)
+    hearing.members = Members(at_home(1, 2), Membership())
+    assert hearing.announced(Term(7), ReplicaId(3)) is None, "it is no member any more"
 
 
 def test_whoever_claims_term_after_term_does_not_make_the_others_be_asked_more_often() -> None:

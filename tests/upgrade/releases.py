@@ -21,7 +21,8 @@ ROOT: Final = Path(__file__).parents[2]
 RELEASES: Final = {"0.1.0": "4116c9dc7f7747ac490befe3afc86a6051911c7e"}
 """Version -> the commit of its tag."""
 
-_PARTS: Final = ("pyproject.toml", "README.md", "logservice", "client")
+_PARTS: Final = ("pyproject.toml", "README.md", "logservice", "client", "docs/operations")
+"""What the wheels are made of. The runbooks are no part of release 0.1.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,15 @@ def install_release(version: str, work: Path) -> Program:
         raise RuntimeError(f"the tag {tag} is {known}, and RELEASES says {commit}")
     source = work / f"source-{version}"
     source.mkdir(parents=True)
+    git = ["git", "-C", str(ROOT)]
+    listed = subprocess.run(
+        [*git, "ls-tree", "--name-only", commit, *_PARTS],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", commit, *_PARTS], capture_output=True, check=True
+        [*git, "archive", commit, *listed], capture_output=True, check=True
     ).stdout
     subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
     return _installed(version, source, work / version)

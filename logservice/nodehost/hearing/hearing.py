@@ -92,6 +92,8 @@ class Hearing:
         self._budget = TermBudget(election_timeout_s)
         self._doubt_s: float | None = None
         """Since when members say that they lead while none is believed."""
+        self._early: RequestVote | None = None
+        """The newest campaign that nobody has announced yet."""
 
     def hear(self, peer: PeerIdentity, message: Message) -> Message | None:
         """What the core gets for `message` of `peer`: the message, or a harmless one that raises
@@ -133,6 +135,18 @@ class Hearing:
             return None
         self._doubt_s = None
         return self._checked(store, waited)
+
+    def announced(self, term: Term, target: ReplicaId) -> Message | None:
+        """The leader of `term`, which is followed here, hands over to `target`. The answer is the
+        target's request, if it was faster than the announcement, and is heard now.
+        """
+        now_s = self._clock.monotonic()
+        self.transfers.announced(term, target, now_s)
+        early, self._early = self._early, None
+        if early is None or not self.transfers.allowed(early.term, early.sender, now_s):
+            return None
+        known = self.members.get(early.sender) is not None and early.term > self._raft.term
+        return early if known else None
 
     def rejected(self, sender: ReplicaId, rejected: MessageRejected) -> None:
         """The core refused what was heard."""
@@ -184,6 +198,7 @@ class Hearing:
                 if self.transfers.allowed(message.term, message.sender, now_s):
                     return message
                 self._refuse(store, Refusal.TRANSFER, f"a campaign for {message.term} by nobody")
+                self._early = message
                 message = replace(message, transfer=False)
             if raft.hears_leader:
                 return message  # the core does not look at it

@@ -6,8 +6,10 @@ its shell announces the target to the voters before it sends TimeoutNow (`vouchi
 honoured from that target, for the term after the leader's, for one election timeout. In any other
 request it is cleared, and then stickiness applies.
 
-An announcement that is late or lost costs the vote of that voter. The votes of the old leader, and
-of the voters that heard the announcement, remain.
+The candidate's request may be faster than the announcement: both leave the leader at once, and take
+different ways. So the newest such request is kept, and heard when it is announced (`Hearing`). An
+announcement that is lost costs the vote of that voter. The votes of the old leader, and of the
+voters that heard the announcement, remain.
 """
 
 from __future__ import annotations

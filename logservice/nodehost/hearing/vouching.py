@@ -90,6 +90,10 @@ class Voter(Protocol):
         """`voter` stands behind `claimant`, which says that it leads `term`."""
         ...
 
+    def handed_over(self, term: Term, target: ReplicaId) -> None:
+        """The leader of `term`, which is followed here, lets `target` campaign."""
+        ...
+
     def vouches(self, term: Term, leader: ReplicaId) -> bool:
         """Whether the replica itself stands behind `leader`."""
         ...
@@ -185,8 +189,7 @@ class Vouching:
         term = Term(asked.term)
         if not replica.hearing.leadership.believes(term, ReplicaId(asked.asker)):
             raise PermissionDenied(f"replica {asked.asker} is not believed to lead term {term}")
-        now_s = self._clock.monotonic()
-        replica.hearing.transfers.announced(term, ReplicaId(asked.who), now_s)
+        replica.handed_over(term, ReplicaId(asked.who))
 
     def _asked(self, peer: PeerIdentity, asked: Asked) -> Voter:
         return asked_of(self._running.get(ShardId(asked.shard)), peer, asked)

@@ -387,6 +387,10 @@ class Replica:
         """`voter` stands behind `claimant`, which says that it leads `term`."""
         self._step(functools.partial(self.hearing.vouched, term, claimant, voter))
 
+    def handed_over(self, term: Term, target: ReplicaId) -> None:
+        """The leader of `term`, which is followed here, lets `target` campaign."""
+        self._step(functools.partial(self.hearing.announced, term, target))
+
     def vouches(self, term: Term, leader: ReplicaId) -> bool:
         """Whether this replica stands behind `leader`: it follows it in that term, or its vote is
         on the disk.
