@@ -26,6 +26,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
 from logservice.config import Address, StoreConfig, tokens_address
+from logservice.identity import Identity, IdentityKind
 from logservice.ids import ShardId
 from logservice.nodehost.assembly.directory_changes import DirectoryChanges
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -176,6 +177,7 @@ class ClientPort:
             parts.settings.hakeeper_tick_s,
             lambda: self._config.security.admins,
             self.limits,
+            self._clients_begin(),
         )
         admin = AdminService(
             context,
@@ -308,6 +310,14 @@ class ClientPort:
             self._clients,
             one_identity=self._tls is None,
         )
+
+    def _clients_begin(self) -> str:
+        """How the identity of every client begins; "" in plaintext."""
+        tls = self._config.tls
+        if not tls.enabled:
+            return ""
+        cluster = self._config.store.cluster_id
+        return Identity(tls.trust_domain, cluster, IdentityKind.CLIENT, "").uri
 
     def _gate_of(self, parts: StoreParts, limits: IdentityLimits) -> Gate:
         tls, used = self._config.tls, self._tls

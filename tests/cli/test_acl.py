@@ -57,6 +57,11 @@ def test_access_and_quotas_by_verb(tmp_path: Path, capfd: pytest.CaptureFixture[
         assert "record" in ctl(*shown(WHO), "read", 1).out
         wrong = ctl(*shown(), "acl", "grant", "wal-writer", "*", "read")
         assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)
+        elsewhere = identity.replace("/cluster/", "/cluster/other-")
+        wrong = ctl(*shown(), "acl", "deny", elsewhere, "*", "all")
+        assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)
+        for mistyped in (WHO, f"{identity} ", identity.replace("/client/", "/store/")):
+            assert ctl(*shown(), "acl", "check", mistyped, 1, "read").code == exit_codes.USAGE
         deny_and_undeny(ctl, shown(), shown(WHO), identity)
         set_and_clear_quotas(ctl, shown(), identity)
         ask_who_came(ctl, shown(), identity)

@@ -526,3 +526,30 @@ async def test_each_change_and_each_denial_leaves_a_line(tmp_path: Path) -> None
     assert f'identity: "{identity}" scope: "shard/1" deny: "all"' in admitted
     [quota] = [text for text, what in admitted.items() if what == "SetQuota"]
     assert "rpcs_max: 7" in quota
+
+
+@pytest.mark.parametrize(
+    "mistyped",
+    [
+        uri("client", "me", cluster="prod"),
+        uri("client", "me", domain="logservice.external"),
+        uri("client", "m*", cluster="prod"),
+    ],
+)
+async def test_no_rule_is_made_for_who_cannot_come(store: Store, mistyped: str) -> None:
+    """A denial with a mistake in it would shut out nobody; what is there may be taken back."""
+    async with channel_of(store, OWNER) as channel:
+        stub: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+        access, quota = hakeeper_pb2.ChangeAccessRequest, hakeeper_pb2.SetQuotaRequest
+        limited = hakeeper_pb2.IdentityQuota(identity=mistyped, rpcs_max=1)
+        for call, request in (
+            (stub.ChangeAccess, access(identity=mistyped, scope="*", deny=["all"])),
+            (stub.ChangeAccess, access(identity=mistyped, scope="*", grant=["read"])),
+            (stub.SetQuota, quota(quota=limited)),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(request)
+            refused = typed(caught.value)
+            assert refused.reason is Reason.INVALID_ARGUMENT
+            assert uri("client", "") in refused.message
+        await stub.ChangeAccess(access(identity=mistyped, scope="*", undeny=["all"]))

@@ -15,6 +15,7 @@ from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.identities import ask, last_uses, tell_errors, title
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.output import Row, output_option, show_fields, show_rows
+from logservice.identity import IdentityKind, parse_uri
 from logservice.ids import HAKEEPER_SHARD, ShardId
 
 _identity = click.argument("identity")
@@ -137,6 +138,10 @@ def check(session: Session, identity: str, shard: int, role: str, form: str) -> 
     SHARD 0 is the cluster. It is decided by the list as HAKeeper has it, and as stores decide.
     Some verbs on a log are also for who has the role over the cluster.
     """
+    named = parse_uri(identity)
+    if named is None or named.kind is not IdentityKind.CLIENT:
+        # "Not granted" would be true, and sound as if it were about somebody.
+        raise click.UsageError(f"{identity} is no identity of a client; see logctl acl --help")
 
     async def work(client: LogClient) -> tuple[hakeeper_pb2.AccessList, str | None]:
         listed = await client.hakeeper.access_list(timeout=session.timeout_s)

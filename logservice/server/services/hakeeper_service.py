@@ -58,17 +58,22 @@ def administration(
     rpc: Rpc[RequestT, ResponseT],
     proposal: Callable[[RequestT, str], proposals.Proposal],
     answers: str = "",
+    about: Callable[[RequestT], str] | None = None,
 ) -> Method[HAKeeperService, RequestT, ResponseT]:
     """The method of an RPC of administration: one proposal, made where HAKeeper's leader is.
 
     `proposal` makes the proposal from the request and the caller's identity; it raises
     InvalidArgument. `answers` is the field of the response that takes the state machine's answer.
+    `about`: the identity that the request makes a rule for, which must be one of this cluster; ""
+    for none.
     """
     response: Callable[..., ResponseT] = rpc.response
 
     async def administer(
         service: HAKeeperService, request: RequestT, context: Context
     ) -> ResponseT:
+        if about is not None:
+            service.check_client(about(request))
         asked = proposal(request, service.caller())
         applied = await service.administer(asked, context)
         return response(**({answers: applied.value} if answers else {}))
@@ -90,12 +95,15 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S,
         admins: Callable[[], Sequence[str]] = tuple,
         identity_limits: IdentityLimits | None = None,
+        clients: str = "",
     ) -> None:
         """`hakeeper` reaches shard 0 from this store, `lookups` its directory, too; `access` is the
         list in force here. `caller` returns the identity whose call is being served, `limits` those
         that are in force. `tick_s`: HAKeeper's tick. `admins` returns who may do everything here
-        (`SecuritySection`). `identity_limits`: what identities may use here.
+        (`SecuritySection`). `identity_limits`: what identities may use here. `clients`: how the
+        identity of every client of this cluster begins; "" in plaintext, where nobody has one.
         """
+        self._clients = clients
         self._admins = admins
         self._identity_limits = identity_limits
         self.caller = caller
@@ -109,6 +117,16 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     @property
     def _limits(self) -> LimitsSection:
         return self._limits_now()
+
+    def check_client(self, identity: str) -> None:
+        """Raises InvalidArgument for an identity that no caller of this cluster can have. A denial
+        with a mistake in it would shut out nobody, and nothing would say so.
+        """
+        if identity and not identity.startswith(self._clients):
+            raise InvalidArgument(
+                f"no client of this cluster is called so; they all begin with {self._clients}",
+                field="identity",
+            )
 
     # The shard accepts appends once its replicas were started, a heartbeat later.
     CreateShard = administration(
@@ -158,6 +176,8 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             undeny=tuple(request.undeny),
         ),
         answers="version",
+        # What was said before may always be taken back.
+        about=lambda request: request.identity if request.grant or request.deny else "",
     )
     AdmitStore = administration(
         rpcs.ADMIT_STORE,
@@ -234,6 +254,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         rpcs.SET_QUOTA,
         lambda request, _: verbs.SetQuota(_quota(request.quota), tuple(request.clear)),
         answers="version",
+        about=lambda request: request.quota.identity if not request.clear else "",
     )
     CancelWish = administration(
         rpcs.CANCEL_WISH, lambda request, _: verbs.CancelWish(request.wish_id)
