@@ -6,11 +6,15 @@ process that only forks to exec does without them.
 
 Hypothesis takes an example that needs more than 200 ms for a failure, and slow generation, too: on
 a busy machine any example may. What else it is set to by itself, where CI is set, stays.
+
+A shell starts what runs in the background with SIGINT ignored, and a child inherits that: a test
+that interrupts a command would wait for ever.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -19,3 +23,5 @@ settings.register_profile(
     "busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
