@@ -28,7 +28,15 @@ STEPS: Final = (
 )
 """The headings of the page; each has commands."""
 
-_PARTS: Final = ("pyproject.toml", "README.md", "logservice", "client", "requirements")
+_PARTS: Final = (
+    "pyproject.toml",
+    "README.md",
+    "logservice",
+    "client",
+    "requirements",
+    "docs/operations",
+)
+"""What is installed from this tree."""
 
 
 def day_script() -> str:
@@ -45,7 +53,7 @@ def day_trees(work: Path) -> tuple[Path, Path]:
     if subprocess.run(command, capture_output=True, check=False).returncode:
         return new, new
     old = work / version
-    _copied(old, ["git", "-C", str(ROOT), "archive", commit, *_PARTS])
+    _copied(old, ["git", "-C", str(ROOT), "archive", commit])
     return old, new
 
 

@@ -65,6 +65,7 @@ class Quickstart:
             "README.md",
             "client",
             "deploy",
+            "docs/operations",
             "logservice",
             "pyproject.toml",
             "requirements",

@@ -415,7 +415,7 @@ COMMANDS = {
     "acl-list": ("acl", "list"),
     "acl-deny": ("acl", "deny", "i*", "name/w*", "all"),
     "acl-undeny": ("acl", "undeny", "i*", "name/w*", "all"),
-    "acl-check": ("acl", "check", "i", 1, "append"),
+    "acl-check": ("acl", "check", "spiffe://d/cluster/c/client/i", 1, "append"),
     "quota-set": ("quota", "set", "i", "--bytes-per-s", 70_000),
     "quota-show": ("quota", "show"),
     "quota-show-one": ("quota", "show", "i"),

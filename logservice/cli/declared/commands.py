@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from logservice.cli.declared.export import exported
 from logservice.cli.declared.plan import Change, Plan, plan
 from logservice.cli.declared.present import read
 from logservice.cli.shell import exit_codes
-from logservice.cli.shell.output import output_option, say
+from logservice.cli.shell.output import output_option, say, show_fields
 from logservice.safe_text import safe_text
 
 _SIGNS = {"add": "+", "change": "~", "remove": "-"}
@@ -84,14 +85,20 @@ def apply(session: Session, file: str, prune: bool, yes: bool, form: str) -> int
 
 @click.command()
 @click.option("--ids", is_flag=True, help="Name the ids of the logs, too, for another cluster.")
+@output_option
 @pass_session
-def export(session: Session, ids: bool) -> None:
+def export(session: Session, ids: bool, form: str) -> None:
     """Print the file that declares the cluster as it is.
 
-    `logctl diff` finds no difference from it. It takes the role admin over the cluster.
+    `logctl diff` finds no difference from it. It takes the role admin over the cluster. With -o
+    json the same is an object, for programs; `diff` and `apply` read the file.
     """
     found = session.run(lambda client: read(client, session.timeout_s, identities=True))
-    say(exported(found, ids=ids))
+    file = exported(found, ids=ids)
+    if form == "json":
+        show_fields(form, tomllib.loads(file))
+    else:
+        say(file)
 
 
 def _declaration(file: str) -> Declaration:
