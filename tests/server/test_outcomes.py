@@ -235,8 +235,9 @@ class FakeLogLevel(LogLevel):
 class FakeReloads(Reloads):
     """It tells when the configuration was read, and takes up nothing."""
 
+    in_effect = InEffect("", 0)  # type: ignore[assignment]
+
     def __init__(self, broken: Broken) -> None:
-        self.in_effect = InEffect("", 0)
         self._broken = broken
 
     async def reload(self, *, dry_run: bool = False) -> Reloaded:

@@ -74,7 +74,7 @@ class Browsing:
         else Read does.
         """
         shard, call = log_shard(asked.shard), _Call(peer)
-        self._begin_call(caller, peer)
+        self._begin_call(caller)
         try:
             await self._admit(READ, call, caller, shard)
             page: RecordsPage | None = None
@@ -90,7 +90,7 @@ class Browsing:
     async def grants(self, caller: Caller, peer: str, asked: GrantsQuestion) -> GrantsPage:
         """A page. Raises PermissionDenied, Busy, and NotReady when it cannot be audited."""
         call, request = _Call(peer), hakeeper_pb2.GetAccessListRequest()
-        self._begin_call(caller, peer)
+        self._begin_call(caller)
         try:
             await self._admit(GET_ACCESS_LIST, call, caller, HAKEEPER_SHARD)
             await self._auditor.admitted(
@@ -106,8 +106,8 @@ class Browsing:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _begin_call(self, caller: Caller, peer: str) -> None:
-        self._seen.used(caller.uri, peer, caller.serial, caller.not_after_s)
+    def _begin_call(self, caller: Caller) -> None:
+        """The admin port has noted that the caller was here (`monitor.port.caller`)."""
         calling.set(caller.uri)
         caller.quota.begin_rpc()
 
