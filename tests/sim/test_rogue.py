@@ -170,7 +170,8 @@ def test_an_attack_can_be_made_and_is_stood(name: str) -> None:
 def test_it_asks_for_the_newer_verbs_where_there_are_some() -> None:
     """They are proposals that HAKeeper would understand, and it takes none of them from a store."""
     rogue: Any = SimpleNamespace(store_id="rogue")
-    victim: Any = SimpleNamespace(shard=ShardId(1), store=SimpleNamespace(store_id="store-1"))
+    store = SimpleNamespace(store_id="store-1", incarnation=Incarnation(1))
+    victim: Any = SimpleNamespace(shard=ShardId(1), store=store)
     found = requests._verbs(rogue, victim)
     assert [proposals.decode(proposals.encode(one, versions.NEWEST)) for one in found] == [*found]
     report = run_seed(1, short=True, rogue=("administration",), version=versions.NEWEST).report
