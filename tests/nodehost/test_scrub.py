@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
 
 import pytest
@@ -14,6 +14,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.nodehost.integrity.scrub import Scrubber, ScrubPass
+from logservice.pause import Pause
 from tests.logdb.helpers import World, entries, update
 
 RATE = 1000.0
@@ -24,6 +25,14 @@ ENOUGH_S = 2 * PASS_S
 
 class Enough(Exception):
     """The clock shows what the test wanted to see."""
+
+
+def sleeps(
+    monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], Coroutine[None, None, None]]
+) -> None:
+    """Every sleep of the scrubber is `sleep`: between slices, and the one that a reload may end."""
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(Pause, "sleep", lambda _, seconds: sleep(seconds))
 
 
 class Scrub:
@@ -54,7 +63,7 @@ class Scrub:
             pass_interval_s=PASS_S,
             slice_bytes=SLICE,
         )
-        monkeypatch.setattr(asyncio, "sleep", self._sleep)
+        sleeps(monkeypatch, self._sleep)
 
     def _damaged(self, keys: Sequence[tuple[ShardId, ReplicaId]]) -> None:
         self.damaged += keys
@@ -123,7 +132,7 @@ async def test_one_that_is_cancelled_goes_on_where_it_was(monkeypatch: pytest.Mo
     whole = Scrub(monkeypatch)
     whole.until_s = PASS_S
     await whole.run()
-    monkeypatch.setattr(asyncio, "sleep", scrub._sleep)
+    sleeps(monkeypatch, scrub._sleep)
     for until_s in (8.0, 9.0, 12.0, PASS_S):
         scrub.until_s = until_s
         await scrub.run()
@@ -144,7 +153,7 @@ async def test_a_pass_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
         looks.append((scrub.clock.monotonic(), scrub.scrubber.look()))
         await sleep(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", watched)
+    sleeps(monkeypatch, watched)
     scrub.until_s = PASS_S
     await scrub.run()
     under_way = [(at_s, look) for at_s, look in looks if look.done_bytes]
