@@ -1,4 +1,4 @@
-"""Pause: a sleep that somebody else may end."""
+"""Pause: a sleep that somebody else may end. Interval: one that is taken again and again."""
 
 from __future__ import annotations
 
@@ -30,3 +30,22 @@ class Pause:
         """The sleep is over."""
         if self._sleeping is not None and not self._sleeping.done():
             self._sleeping.set_result(None)
+
+
+class Interval:
+    """So many seconds between two looks at something. For one task that waits; on its loop."""
+
+    def __init__(self, seconds: float) -> None:
+        """Nobody waits."""
+        self.seconds = seconds
+        self._pause = Pause()
+
+    async def wait(self) -> None:
+        """Return after the interval, or when it has changed meanwhile."""
+        await self._pause.sleep(self.seconds)
+
+    def change(self, seconds: float) -> None:
+        """Another interval; a wait ends now if it differs."""
+        if seconds != self.seconds:
+            self.seconds = seconds
+            self._pause.end()

@@ -95,21 +95,20 @@ def main() -> int:
 
 async def _costs(cluster: LocalCluster, row: Shape, seconds: float) -> Table:
     """The table of one row, measured undisturbed."""
-    pids = await _processes(cluster)
-    leader = (await _places(cluster))["leader"]
-    async with row.ours(Target(cluster.endpoints(), leader)) as callers:
+    roles = await _roles(cluster)
+    async with row.ours(Target(cluster.endpoints(), roles["leader"].client)) as callers:
         await measure(callers, warmup_s=0.0, seconds=_WARMUP_S)
-        figures = await _figures(cluster)
-        before = {role: counts_of(pid) for role, pid in pids.items()}
+        figures = await _figures(roles)
+        before = {name: counts_of(role.pid) for name, role in roles.items()}
         sample = await measure(callers, warmup_s=0.0, seconds=seconds)
-        after = {role: counts_of(pid) for role, pid in pids.items()}
-        figures_after = await _figures(cluster)
+        after = {name: counts_of(role.pid) for name, role in roles.items()}
+        figures_after = await _figures(roles)
     acked = max(1, sample.records)
     title = f"{row.name}: {sample.records} acked appends, {sample.rate:,.0f}/s; for each of them"
     table = Table("process", *HEADER, title=title)
-    for role in pids:
-        moved = _moved(figures.get(role, {}), figures_after.get(role, {}))
-        table.add_row(role, *_cells(between(before[role], after[role]), moved, acked))
+    for name in roles:
+        moved = _moved(figures.get(name, {}), figures_after.get(name, {}))
+        table.add_row(name, *_cells(between(before[name], after[name]), moved, acked))
     return table
 
 
@@ -136,10 +135,12 @@ def _per(acked: int, parts: float) -> str:
 
 async def _calls(cluster: LocalCluster, folder: Path, seconds: float) -> Calls:
     """System calls per append of one caller, by process; the client is not traced."""
-    places = await _places(cluster)
-    pids = {role: pid for role, pid in (await _processes(cluster)).items() if role in places}
+    roles = await _roles(cluster)
+    pids = {name: role.pid for name, role in roles.items() if role.admin}
     acked, counted = 0, False
-    async with one_client(1, 256).ours(Target(cluster.endpoints(), places["leader"])) as (append,):
+    async with one_client(1, 256).ours(Target(cluster.endpoints(), roles["leader"].client)) as (
+        append,
+    ):
 
         async def load() -> None:
             nonlocal acked
@@ -163,32 +164,37 @@ async def _calls(cluster: LocalCluster, folder: Path, seconds: float) -> Calls:
     )
 
 
-async def _places(cluster: LocalCluster) -> dict[str, str]:
-    """The client address of each store, by its role."""
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Who a process is in a row: its pid, and of a store where it serves clients and metrics."""
+
+    pid: int
+    client: str = ""
+    admin: str = ""
+
+
+async def _roles(cluster: LocalCluster) -> dict[str, Role]:
+    """The processes of the cluster and this one, by what they do as long as nobody else leads."""
     leader = await asyncio.to_thread(leader_address, cluster)
-    others = [place.client for place in cluster.stores.values() if place.client != leader]
-    return {"leader": leader, **{f"follower {n}": one for n, one in enumerate(others, 1)}}
-
-
-async def _processes(cluster: LocalCluster) -> dict[str, int]:
-    """The pid of each process, by its role."""
-    names = {place.client: name for name, place in cluster.stores.items()}
-    running_pids = cluster.pids()
-    found: dict[str, int] = {}
-    for role, address in (await _places(cluster)).items():
-        pid = running_pids[names[address]]
+    pids = cluster.pids()
+    found: dict[str, Role] = {}
+    followers = 0
+    for name, place in cluster.stores.items():
+        pid = pids[name]
         if pid is None:
-            raise RuntimeError(f"{names[address]} does not run")
-        found[role] = pid
-    return {**found, "client": os.getpid()}
+            raise RuntimeError(f"{name} does not run")
+        followers += place.client != leader
+        role = "leader" if place.client == leader else f"follower {followers}"
+        found[role] = Role(pid, place.client, place.admin)
+    return {"leader": found.pop("leader"), **found, "client": Role(os.getpid())}
 
 
-async def _figures(cluster: LocalCluster) -> dict[str, dict[str, float]]:
+async def _figures(roles: dict[str, Role]) -> dict[str, dict[str, float]]:
     """The metrics of each store by its role, summed over their labels."""
-    admin = {place.client: place.admin for place in cluster.stores.values()}
     return {
-        role: await asyncio.to_thread(_metrics, admin[address])
-        for role, address in (await _places(cluster)).items()
+        name: await asyncio.to_thread(_metrics, role.admin)
+        for name, role in roles.items()
+        if role.admin
     }
 
 

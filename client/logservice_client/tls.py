@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import grpc
 from logservice_wire.errors import InvalidArgument
 
-from logservice_client.token_file import TokenFile
+from logservice_client.token_file import TokenFile, signature_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class TlsFiles:
         return self._tls
 
     def _signature(self) -> tuple[object, ...]:
-        return tuple(_signature(name) for name in self._names if name)
+        return tuple(signature_of(name) for name in self._names if name)
 
     def _read(self) -> Tls:
         ca, certificate, key = (_content(name) for name in self._names)
@@ -103,14 +103,6 @@ def tls_from_files(
     if not (ca or certificate or key or token_file):
         return None
     return TlsFiles(ca, certificate, key, server_name, token_file)
-
-
-def _signature(name: str) -> object:
-    try:
-        status = os.stat(name)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _content(name: str) -> bytes | None:

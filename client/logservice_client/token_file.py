@@ -27,7 +27,7 @@ class TokenFile(grpc.AuthMetadataPlugin):
     def __init__(self, name: str) -> None:
         """Reads the file. Raises InvalidArgument, with its name."""
         self.name = name
-        self._seen = _signature(name)
+        self._seen = signature_of(name)
         self._token = _read(name)
         self._look_again_s = time.monotonic() + TOKEN_LOOK_S
 
@@ -43,7 +43,7 @@ class TokenFile(grpc.AuthMetadataPlugin):
         now_s = time.monotonic()
         if now_s >= self._look_again_s:
             self._look_again_s = now_s + TOKEN_LOOK_S
-            signature = _signature(self.name)
+            signature = signature_of(self.name)
             if signature != self._seen:
                 try:
                     self._token = _read(self.name)
@@ -54,7 +54,8 @@ class TokenFile(grpc.AuthMetadataPlugin):
         return self._token
 
 
-def _signature(name: str) -> object:
+def signature_of(name: str) -> object:
+    """A value that changes when the file does; that it is missing is a state like any other."""
     try:
         status = os.stat(name)
     except OSError:

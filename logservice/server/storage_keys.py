@@ -17,7 +17,7 @@ from typing import Protocol
 from logservice_wire.errors import InvalidArgument
 
 from logservice.events import Event, emit
-from logservice.pause import Pause
+from logservice.pause import Interval
 from logservice.sealing_keys import Keys
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class StorageKeys:
     def __init__(self, read: Callable[[], Keys], interval_s: float) -> None:
         """Nothing is read yet."""
         self._read = read
-        self._interval_s = interval_s
-        self._pause = Pause()
+        self.looks = Interval(interval_s)
+        """Between two looks for another ring."""
         self._used: Keys | None = None
         self._failure = ""
         self._users: KeyUsers | None = None
@@ -60,14 +60,8 @@ class StorageKeys:
     async def run(self) -> None:
         """Look for another ring for ever."""
         while True:
-            await self._pause.sleep(self._interval_s)
+            await self.looks.wait()
             await self.poll()
-
-    def look_every(self, interval_s: float) -> None:
-        """Another pause between two looks; one comes now if it differs."""
-        if interval_s != self._interval_s:
-            self._interval_s = interval_s
-            self._pause.end()
 
     async def poll(self) -> bool:
         """Look once; True when the ring was replaced."""

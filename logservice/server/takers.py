@@ -28,6 +28,6 @@ def take(
     parts.host.reads.configure(limits.tail_read_bytes_per_s, limits.catch_up_read_bytes_per_s)
     company.visit_every(config.truncation.interval_s)
     if tls is not None:
-        tls.look_every(config.tls.reload_interval_s)
+        tls.looks.change(config.tls.reload_interval_s)
     if keys is not None:
-        keys.look_every(storage.keys_interval_s)
+        keys.looks.change(storage.keys_interval_s)

@@ -34,6 +34,7 @@ from typing import Final, TypeVar
 
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.nodehost.disks.executor import run_into
 from logservice.sim.loop import Process, SimLoop
 
 T = TypeVar("T")
@@ -446,15 +447,7 @@ class SimExecutor:
 
     def _next(self) -> None:
         piece = self._waiting.popleft()
-        future = piece.future
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            result = piece.work()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        run_into(piece.work, piece.future)
 
 
 IO_ERRORS = (errno.EIO, errno.ENOSPC)

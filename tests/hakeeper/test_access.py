@@ -11,10 +11,11 @@ from logservice.hakeeper import state
 from logservice.hakeeper.answers import queries, views
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.proposals import ChangeAccess
-from logservice.hakeeper.stores import access, heartbeats
-from logservice.ids import Incarnation, StoreId
+from logservice.hakeeper.stores import access
+from logservice.ids import StoreId
 from logservice.outcome import Applied, Rejected
 from logservice.versions import KNOWN
+from tests.hakeeper.beaten import beaten
 from tests.hakeeper.model import HEARTBEAT_TICKS, Model
 from tests.papers import uri
 
@@ -105,34 +106,17 @@ def test_snapshots_carry_it_whatever_the_order_was() -> None:
     assert (loaded.access, loaded.access_version) == (one.access, 4)
 
 
-def beaten(held: state.State, sequence: int, version: int) -> replies.HeartbeatReply:
-    beat = proposals.StoreHeartbeat(
-        StoreId("s1"),
-        "",
-        "s1:1",
-        "s1:2",
-        (proposals.DirectoryReport(Incarnation(7)),),
-        9,
-        sequence,
-        labels=KNOWN.labels(),
-        access_version=version,
-    )
-    outcome = heartbeats.apply_store(held, beat)
-    assert isinstance(outcome, Applied)
-    return replies.decode(outcome.data)
-
-
 def test_a_heartbeat_brings_it_once() -> None:
     held = state.State()
-    assert beaten(held, 1, 0).access is None
+    assert beaten(held, 1, access_version=0).access is None
     changed(held, ChangeAccess(ME, "*", ("read",)))
-    reply = beaten(held, 2, 0)
+    reply = beaten(held, 2, access_version=0)
     assert reply.access_version == 1
     assert reply.access is not None
     assert [one.identity for one in reply.access] == [ME]
-    assert beaten(held, 3, 1).access is None
+    assert beaten(held, 3, access_version=1).access is None
     # A store that has a list of a version unknown here gets this one.
-    assert beaten(held, 4, 99).access is not None
+    assert beaten(held, 4, access_version=99).access is not None
 
 
 def test_the_largest_list_fits_an_answer() -> None:
@@ -141,7 +125,7 @@ def test_the_largest_list_fits_an_answer() -> None:
     scopes = {f"name/{number:0128}": ("read",) for number in range(bounds.ACCESS_GRANTS_MAX)}
     held.access[uri("client", name, cluster=name)] = scopes
     held.access_version = 1
-    assert len(replies.encode(beaten(held, 1, 0))) < bounds.COMMAND_BYTES_MAX
+    assert len(replies.encode(beaten(held, 1, access_version=0))) < bounds.COMMAND_BYTES_MAX
 
 
 def test_texts_of_the_largest_size_pass_and_one_byte_more_does_not() -> None:
@@ -295,10 +279,10 @@ def test_heartbeats_bring_denials_with_the_grants() -> None:
     held = at_version_2()
     proposed(held, ChangeAccess(ME, "*", ("read",)))
     proposed(held, ChangeAccess(ME, "shard/1", deny=("all",)))
-    reply = beaten(held, 1, 1)
+    reply = beaten(held, 1, access_version=1)
     assert reply.access is not None
     assert [one.scope for one in reply.denials] == ["shard/1"]
-    reply = beaten(held, 2, 2)
+    reply = beaten(held, 2, access_version=2)
     assert (reply.access, reply.denials) == (None, ())
 
 
@@ -311,7 +295,7 @@ def test_the_largest_list_with_denials_fits_an_answer_between_stores() -> None:
     held.access[one] = {f"name/{wide}{n:04}": roles for n in range(bounds.ACCESS_GRANTS_MAX)}
     held.denied[one] = {f"name/{wide}{n:04}": roles for n in range(bounds.ACCESS_DENIALS_MAX)}
     held.access_version = 1
-    assert len(replies.encode(beaten(held, 1, 0))) < bounds.PEER_FRAME_BYTES_MAX // 8
+    assert len(replies.encode(beaten(held, 1, access_version=0))) < bounds.PEER_FRAME_BYTES_MAX // 8
 
 
 def test_denials_need_cluster_version_2() -> None:

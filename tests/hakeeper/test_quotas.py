@@ -12,11 +12,11 @@ from logservice.hakeeper import state
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.quotas import QUOTA_NAMES, IdentityQuota
 from logservice.hakeeper.commands.verbs import SetQuota
-from logservice.hakeeper.stores import heartbeats, quotas
+from logservice.hakeeper.stores import quotas
 from logservice.hakeeper.wishes.quotas import apply_quota
-from logservice.ids import Incarnation, StoreId
 from logservice.outcome import Applied, Rejected
 from logservice.versions import KNOWN
+from tests.hakeeper.beaten import beaten
 from tests.hakeeper.model import Model
 from tests.papers import uri
 
@@ -118,37 +118,20 @@ def test_so_many_identities_have_one() -> None:
     assert full.reason is Reason.BUSY
     assert isinstance(proposed(held, ME, rpcs_max=6), Applied)
     held.quotas[""] = IdentityQuota(rpcs_max=7)
-    reply = beaten(held, 1, 0)
+    reply = beaten(held, 1, quotas_version=0)
     assert reply.quotas is not None
     assert len(reply.quotas) == bounds.QUOTA_IDENTITIES_MAX + 1
     assert len(replies.encode(reply)) < bounds.COMMAND_BYTES_MAX
 
 
-def beaten(held: state.State, sequence: int, version: int) -> replies.HeartbeatReply:
-    beat = proposals.StoreHeartbeat(
-        StoreId("s1"),
-        "",
-        "s1:1",
-        "s1:2",
-        (proposals.DirectoryReport(Incarnation(7)),),
-        9,
-        sequence,
-        labels=KNOWN.labels(),
-        quotas_version=version,
-    )
-    outcome = heartbeats.apply_store(held, beat)
-    assert isinstance(outcome, Applied)
-    return replies.decode(outcome.data)
-
-
 def test_a_heartbeat_brings_them_once() -> None:
     held = at_version_2()
-    assert beaten(held, 1, 0).quotas is None
+    assert beaten(held, 1, quotas_version=0).quotas is None
     proposed(held, ME, rpcs_max=5)
-    reply = beaten(held, 2, 0)
+    reply = beaten(held, 2, quotas_version=0)
     assert (reply.quotas_version, reply.quotas) == (1, (IdentityQuota(ME, rpcs_max=5),))
-    assert beaten(held, 3, 1).quotas is None
-    assert beaten(held, 4, 99).quotas is not None
+    assert beaten(held, 3, quotas_version=1).quotas is None
+    assert beaten(held, 4, quotas_version=99).quotas is not None
 
 
 def test_they_need_cluster_version_2() -> None:

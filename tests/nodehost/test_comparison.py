@@ -571,7 +571,7 @@ async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> N
     assert comparer.undecided == [SHARD]
     assert cluster.host(number).halts.all() == {}
     host.transport.request = original  # type: ignore[method-assign]
-    comparer._due_s = 2.0**40
+    comparer.timer.due_s = 2.0**40
     await comparer.run_once()
     assert SHARD in cluster.host(number).halts.all()
     assert comparer.undecided == []
@@ -621,6 +621,6 @@ async def test_a_store_that_does_not_answer_a_finding_is_told_later(
     assert cluster.host(number).halts.all() == {}
     requests.register(FINDING, heard)
     monkeypatch.undo()
-    comparer._due_s = 2.0**40
+    comparer.timer.due_s = 2.0**40
     await comparer.run_once()
     assert SHARD in cluster.host(number).halts.all()

@@ -75,7 +75,7 @@ async def test_what_is_undecided_is_looked_at_again_alone(
     comparer = await cluster.compare()
     before = comparer.counts["ranges"]
     assert before > 8, "all ranges up to the one that differs"
-    comparer._due_s = cluster.host(leader).clock.monotonic() + 3600
+    comparer.timer.due_s = cluster.host(leader).clock.monotonic() + 3600
     for looks in (1, 2, 3):
         await comparer.run_once()
         assert comparer.counts["ranges"] == before + looks
@@ -99,7 +99,7 @@ async def test_an_undecided_state_is_looked_at_again_alone(cluster: Compared) ->
     comparer = await cluster.compare()
     assert comparer.counts["undecided"] == 1
     before = comparer.counts["ranges"]
-    comparer._due_s = cluster.host(leader).clock.monotonic() + 3600
+    comparer.timer.due_s = cluster.host(leader).clock.monotonic() + 3600
     await comparer.run_once()
     assert (comparer.counts["ranges"], comparer.undecided) == (before, [SHARD])
     await cluster.stores[away].up()

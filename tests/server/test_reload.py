@@ -124,7 +124,7 @@ CHANGES: dict[str, tuple[str, Callable[[Store], object], object]] = {
     "store.labels": ('{ zone = "z9" }', lambda store: store._description().labels, {"zone": "z9"}),
     "storage.scrub_interval_s": (
         "77.0",
-        lambda store: store._parts.scrubbers[0]._pass_interval_s,
+        lambda store: store._parts.scrubbers[0].timer.interval_s,
         77.0,
     ),
     "storage.scrub_bytes_per_s": (
@@ -134,10 +134,10 @@ CHANGES: dict[str, tuple[str, Callable[[Store], object], object]] = {
     ),
     "storage.compare_interval_s": (
         "78.0",
-        lambda store: store._parts.comparer._pass_interval_s,
+        lambda store: store._parts.comparer.timer.interval_s,
         78.0,
     ),
-    "storage.keys_interval_s": ("7.5", lambda store: store._keys._interval_s, 7.5),
+    "storage.keys_interval_s": ("7.5", lambda store: store._keys.looks.seconds, 7.5),
     "truncation.interval_s": (
         "5.0",
         lambda store: schedule(store)._visits.trigger.interval.total_seconds(),
@@ -195,7 +195,7 @@ CHANGES: dict[str, tuple[str, Callable[[Store], object], object]] = {
         lambda store: store._parts.host.reads.of[ReadClass.CATCH_UP].bytes_per_s,
         4194304,
     ),
-    "tls.reload_interval_s": ("0.5", lambda store: store._tls._interval_s, 0.5),
+    "tls.reload_interval_s": ("0.5", lambda store: store._tls.looks.seconds, 0.5),
     "security.admins": (
         f'["{ADMIN}", "{uri("client", "second")}"]',
         lambda store: sorted(store.gate.identities.admins),
@@ -343,7 +343,7 @@ async def test_what_comes_together_is_one_more_reload(tmp_path: Path) -> None:
             edit(path, "reload_interval_s = 0.0", f"reload_interval_s = 0.0{number}")
             store.reloads.ask()
         final = config.load(path).tls.reload_interval_s
-        await eventually(lambda: store._tls._interval_s == final)
+        await eventually(lambda: store._tls.looks.seconds == final)
         assert 1 <= len(reads) <= 2
         many = await asyncio.gather(*(store.reloads.reload() for _ in range(20)))
         assert all(one.taken_up == () for one in many)
@@ -386,7 +386,7 @@ async def test_only_an_administrator_reloads_and_the_audit_log_has_it(tmp_path: 
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await admin_pb2_grpc.AdminStub(channel).ReloadConfig(request, timeout=60)
             assert typed(caught.value).reason is Reason.PERMISSION_DENIED
-        assert store._tls._interval_s == 0.05
+        assert store._tls.looks.seconds == 0.05
         async with channel_of(store, OWNER) as channel:
             stub = admin_pb2_grpc.AdminStub(channel)
             found = await stub.ReloadConfig(request, timeout=60)

@@ -342,8 +342,8 @@ class StoreParts:
         )
         for directory, scrubber in zip(self.directories, self.scrubbers, strict=True):
             directory.used.budget.bytes_per_s = scrub_bytes_per_s
-            scrubber.pass_every(scrub_interval_s)
-        self.comparer.pass_every(compare_interval_s)
+            scrubber.timer.change(scrub_interval_s)
+        self.comparer.timer.change(compare_interval_s)
 
     def open_directory(self, path: str) -> StoreDirectory:
         """Open one more data directory, which is not used yet. It may take as long as the disk

@@ -63,7 +63,7 @@ class ThreadExecutor:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """See `Executor`."""
         future: Future[T] = Future()
-        self._worker.add(functools.partial(_run, work, future))
+        self._worker.add(functools.partial(run_into, work, future))
         return future
 
     def wait(self, submitted: Future[T], patience_s: float) -> bool:
@@ -111,7 +111,8 @@ class _Line:
             del work  # what it holds is not kept until the next one comes
 
 
-def _run(work: Callable[[], T], future: Future[T]) -> None:
+def run_into(work: Callable[[], T], future: Future[T]) -> None:
+    """Run `work`, whose result or exception goes into `future`; nothing if that was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -128,10 +129,7 @@ class InlineExecutor:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """See `Executor`."""
         future: Future[T] = Future()
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
-            future.set_exception(error)
+        run_into(work, future)
         return future
 
     def wait(self, submitted: Future[T], patience_s: float) -> bool:

@@ -61,10 +61,10 @@ from logservice.nodehost.integrity.digests import (
     read_digest,
 )
 from logservice.nodehost.integrity.divergence import Judgement, Verdict, judge
+from logservice.nodehost.integrity.pass_timer import PassTimer
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.replica_table import ReplicaTable
-from logservice.pause import Pause
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)
@@ -119,9 +119,8 @@ class Comparer:
         self._replicas = replicas
         self._requests = requests
         self._clock = clock
-        self._pass_interval_s = pass_interval_s
-        self._pause = Pause()
-        self._due_s = clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
+        self.timer = PassTimer(clock, pass_interval_s, bounds.COMPARE_FIRST_PASS_S)
+        """When a pass is due; the pause between passes may be changed."""
         self._compared: dict[ShardId, _Compared] = {}
         self._undecided: dict[ShardId, _Undecided] = {}
         self._looked_s = 0.0
@@ -152,18 +151,8 @@ class Comparer:
     async def run(self) -> None:
         """Compare for ever."""
         while True:
-            pause_s = self._due_s - self._clock.monotonic()
-            if self._undecided:
-                pause_s = min(pause_s, bounds.COMPARE_RETRY_S)
-            await self._pause.sleep(max(0.0, pause_s))
+            await self.timer.wait(bounds.COMPARE_RETRY_S if self._undecided else float("inf"))
             await self.run_once()
-
-    def pass_every(self, interval_s: float) -> None:
-        """Another pause between passes; one that lasts now becomes shorter, and not longer."""
-        if interval_s != self._pass_interval_s:
-            self._due_s = min(self._due_s, self._clock.monotonic() + interval_s)
-            self._pass_interval_s = interval_s
-            self._pause.end()
 
     async def run_once(self) -> None:
         """A whole pass when one is due, else another look at what is undecided.
@@ -171,7 +160,7 @@ class Comparer:
         What a difference kept from being compared, behind it, follows when it is decided.
         """
         self._silent.clear()
-        is_pass = self._clock.monotonic() >= self._due_s
+        is_pass = self.timer.due
         if is_pass:
             infos = self._replicas.infos()
             shards = [info.shard for info in infos if info.role is Role.LEADER]
@@ -193,7 +182,7 @@ class Comparer:
         if is_pass:
             self.pass_shards = self.pass_shards_done = 0
             self._totals["passes"] += 1
-            self._due_s = self._clock.monotonic() + self._pass_interval_s
+            self.timer.passed()
 
     def _led(self, shard: ShardId) -> Replica | None:
         replica = self._replicas.running.get(shard)

@@ -23,7 +23,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.scrub import ScrubTarget, Slice, read_slice
 from logservice.nodehost.disks.executor import Executor
 from logservice.nodehost.disks.read_budget import ReadBudget
-from logservice.pause import Pause
+from logservice.nodehost.integrity.pass_timer import PassTimer
 
 
 @dataclass(slots=True)
@@ -80,12 +80,11 @@ class Scrubber:
         self._clock = clock
         self._budget = budget
         self._on_damaged = on_damaged
-        self._pass_interval_s = pass_interval_s
-        self._pause = Pause()
         self._slice_bytes = slice_bytes
         self._target: ScrubTarget | None = None
-        self._due_s = clock.monotonic() + min(bounds.SCRUB_FIRST_PASS_S, pass_interval_s)
-        self._began_s = self._due_s
+        self.timer = PassTimer(clock, pass_interval_s, bounds.SCRUB_FIRST_PASS_S)
+        """When a pass is due; the pause between passes may be changed."""
+        self._began_s = self.timer.due_s
         self._last_s = 0.0
         self._ended = False
         self._slicing: asyncio.Future[None] | None = None
@@ -102,7 +101,7 @@ class Scrubber:
     async def run(self) -> None:
         """Scrub for ever, at the bounded rate."""
         while True:
-            await self._pause.sleep(max(0.0, self._due_s - self._clock.monotonic()))
+            await self.timer.wait()
             if self._ended:
                 return
             before = self.progress.bytes_verified
@@ -113,13 +112,6 @@ class Scrubber:
                 self._slicing.set_result(None)
             await self._budget.spend(self.progress.bytes_verified - before)
 
-    def pass_every(self, interval_s: float) -> None:
-        """Another pause between passes; one that lasts now becomes shorter, and not longer."""
-        if interval_s != self._pass_interval_s:
-            self._due_s = min(self._due_s, self._clock.monotonic() + interval_s)
-            self._pass_interval_s = interval_s
-            self._pause.end()
-
     async def end(self) -> None:
         """Begin no further slice, and wait for the one that is read: the directory is let go of."""
         self._ended = True
@@ -129,7 +121,7 @@ class Scrubber:
     async def run_once(self) -> None:
         """Verify one slice; nothing happens before the next pass is due."""
         progress = self.progress
-        if self._clock.monotonic() < self._due_s:
+        if not self.timer.due:
             return
         if self._target is None:
             if progress.segment == 0:
@@ -156,8 +148,8 @@ class Scrubber:
             self._on_damaged(verdict.replicas)
 
     def _end_pass(self) -> None:
-        progress, now_s = self.progress, self._clock.monotonic()
+        progress = self.progress
         progress.passes += 1
         progress.segment = progress.offset = progress.finished_bytes = 0
-        self._last_s = now_s - self._began_s
-        self._due_s = now_s + self._pass_interval_s
+        self._last_s = self._clock.monotonic() - self._began_s
+        self.timer.passed()

@@ -23,6 +23,7 @@ from logservice_wire.block import Block
 from logservice_wire.errors import CodecMissing, CorruptBlock, LogServiceError
 from logservice_wire.rpcs import GET_ACCESS_LIST, READ, Rpc
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
+from msgspec.structs import replace
 
 from logservice import bounds
 from logservice.access import CLUSTER, EVERYTHING, Grant
@@ -256,20 +257,27 @@ def rows_of(found: LogSlice, lsn: Lsn, count: int) -> tuple[tuple[RecordRow, ...
 def _whole(run: LogRun, note: str = "", time_us: int = 0, *, wide: bool = False) -> list[RecordRow]:
     """One row for all LSNs of a run."""
     return [
-        RecordRow(
-            lsn=run.first_lsn,
+        replace(
+            _row_of(run),
             count=run.record_count,
             gap=run.gap.value if run.gap is not None else "",
             note=note,
-            term=run.term,
-            append_time_us=run.append_time_us,
             time_us=time_us,
-            block_lsn=run.first_lsn,
-            block_records=run.record_count,
-            block_bytes=len(run.block),
             wide=wide,
         )
     ]
+
+
+def _row_of(run: LogRun) -> RecordRow:
+    """What every row of a run says alike."""
+    return RecordRow(
+        lsn=run.first_lsn,
+        term=run.term,
+        append_time_us=run.append_time_us,
+        block_lsn=run.first_lsn,
+        block_records=run.record_count,
+        block_bytes=len(run.block),
+    )
 
 
 def _of_block(run: LogRun, start: int, stop: int) -> list[RecordRow]:
@@ -292,15 +300,12 @@ def _records(run: LogRun, block: Block, start: int, stop: int) -> Iterator[Recor
     rows = zip(
         columns.records(), columns.keys(), columns.times_us(), columns.headers(), strict=True
     )
+    row = _row_of(run)
     for number, (value, key, time_us, headers) in enumerate(rows, start):
-        yield RecordRow(
+        yield replace(
+            row,
             lsn=run.first_lsn + number,
-            term=run.term,
-            append_time_us=run.append_time_us,
             time_us=time_us,
-            block_lsn=run.first_lsn,
-            block_records=run.record_count,
-            block_bytes=len(run.block),
             wide=block.wide,
             value=_shown(value),
             key=_shown(key) if key is not None else None,

@@ -65,7 +65,7 @@ class AdminTls:
     async def run(self) -> None:
         """Look at the port's own files for ever."""
         while True:
-            await asyncio.sleep(self._tls.look_interval_s)
+            await asyncio.sleep(self._tls.looks.seconds)
             self.poll()
 
     def poll(self) -> None:

@@ -36,7 +36,7 @@ from cryptography import x509
 from logservice import bounds
 from logservice.certificate import Purpose, Serial
 from logservice.config import StoreConfig
-from logservice.pause import Pause
+from logservice.pause import Interval
 from logservice.revocation import Revocations
 from logservice.server.tls.ciphers import chosen
 from logservice.server.tls.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
@@ -67,8 +67,8 @@ class StoreTls:
         tls = config.tls
         self._config = config
         self._on_peer_change = on_peer_change
-        self._interval_s = tls.reload_interval_s
-        self._pause = Pause()
+        self.looks = Interval(tls.reload_interval_s)
+        """Between two looks at the files."""
         self._paths = {
             CLIENT_PLANE: _paths(tls.client_ca, tls.certificate, tls.key, tls.client_crl),
             PEER_PLANE: _paths(tls.peer_ca, tls.peer_certificate, tls.peer_key, tls.peer_crl),
@@ -173,19 +173,8 @@ class StoreTls:
     async def run(self) -> None:
         """Look at the files for ever."""
         while True:
-            await self._pause.sleep(self._interval_s)
+            await self.looks.wait()
             self.poll()
-
-    @property
-    def look_interval_s(self) -> float:
-        """Seconds between two looks at files."""
-        return self._interval_s
-
-    def look_every(self, interval_s: float) -> None:
-        """Another pause between two looks; one comes now if it differs."""
-        if interval_s != self._interval_s:
-            self._interval_s = interval_s
-            self._pause.end()
 
     def poll(self) -> bool:
         """Look once; True when a set was replaced."""

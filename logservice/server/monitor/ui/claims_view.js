@@ -1,7 +1,7 @@
 // Who holds, writes to or has sessions in the logs: of all logs, a page at a time, by the store.
 
 import { ask, query } from "./api.js";
-import { $, button, link, make, pill, put, table } from "./dom.js";
+import { $, link, make, pager, pill, put, table } from "./dom.js";
 import { clock, number, span } from "./format.js";
 
 const LOG = { label: "log" };
@@ -60,8 +60,6 @@ export function claims(kind) {
   let body;
   let note;
   let pages;
-  let previous;
-  let next;
   let behind = [];  // where each page before this one began
   let after = { after_shard: 0, after_name: "" };
   let newest = null;
@@ -86,17 +84,13 @@ export function claims(kind) {
     }
     note = make("p", null, "alarm", "warn");
     body = make("div");
-    pages = make("nav", null, "pages");
-    pages.setAttribute("aria-label", `Pages of ${kind}`);
-    previous = button("Previous", () => { after = behind.pop(); show().catch(lost); });
-    next = button("Next", () => {
+    pages = pager(`Pages of ${kind}`, () => { after = behind.pop(); show().catch(lost); }, () => {
       const last = newest.rows[newest.rows.length - 1];
       behind.push(after);
       after = { after_shard: last.shard, after_name: last.name };
       show().catch(lost);
     });
-    pages.append(previous, next);
-    root.append(bar, make("p", what, "quiet"), note, body, pages);
+    root.append(bar, make("p", what, "quiet"), note, body, pages.nav);
   }
 
   function first() {
@@ -117,9 +111,7 @@ export function claims(kind) {
     note.hidden = !found.silent.length;
     note.textContent = `Logs that are led by ${found.silent.join(", ")} are missing: no answer.`;
     put(body, [table(columns, found.rows.map(row), empty)]);
-    previous.disabled = !behind.length;
-    next.disabled = !found.more;
-    pages.classList.toggle("single", !behind.length && !found.more);
+    pages.show(behind.length > 0, found.more);
   }
 
   return {

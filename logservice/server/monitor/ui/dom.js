@@ -115,3 +115,20 @@ export function button(text, act) {
   found.addEventListener("click", act);
   return found;
 }
+
+// Two buttons that lead through pages; hidden while there is one page only.
+export function pager(label, back, onward) {
+  const nav = make("nav", null, "pages", "single");
+  nav.setAttribute("aria-label", label);
+  const previous = button("Previous", back);
+  const next = button("Next", onward);
+  nav.append(previous, next);
+  return {
+    nav,
+    show(hasPrevious, hasNext) {
+      previous.disabled = !hasPrevious;
+      next.disabled = !hasNext;
+      nav.classList.toggle("single", !hasPrevious && !hasNext);
+    },
+  };
+}

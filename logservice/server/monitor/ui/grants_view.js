@@ -3,7 +3,7 @@
 
 import { ask, query } from "./api.js";
 import { whoAsks } from "./asking_who.js";
-import { $, button, facts, make, pill, put, table } from "./dom.js";
+import { $, button, facts, make, pager, pill, put, table } from "./dom.js";
 import { clock, number } from "./format.js";
 
 const ROWS = 50;
@@ -12,8 +12,6 @@ let root = null;
 let filter;
 let body;
 let pages;
-let previous;
-let next;
 let offset = 0;
 let wanted = true;
 let lost = () => {};
@@ -29,12 +27,8 @@ function build() {
   filter.addEventListener("change", () => show(0));
   bar.append(make("h2", "Grants"), filter, button("Look again", () => show(offset)));
   body = make("div", null, "stack");
-  pages = make("nav", null, "pages", "single");
-  pages.setAttribute("aria-label", "Pages of grants");
-  previous = button("Previous", () => show(Math.max(0, offset - ROWS)));
-  next = button("Next", () => show(offset + ROWS));
-  pages.append(previous, next);
-  root.append(bar, body, pages);
+  pages = pager("Pages of grants", () => show(Math.max(0, offset - ROWS)), () => show(offset + ROWS));
+  root.append(bar, body, pages.nav);
 }
 
 function draw(found) {
@@ -55,9 +49,7 @@ function draw(found) {
       found.rules ? "no rule matches" : "nothing is granted: only administrators by configuration can do anything",
     ),
   ]);
-  previous.disabled = offset === 0;
-  next.disabled = offset + ROWS >= found.matching;
-  pages.classList.toggle("single", found.matching <= ROWS);
+  pages.show(offset > 0, offset + ROWS < found.matching);
 }
 
 async function show(from) {
