@@ -135,13 +135,14 @@ async def test_who_has_a_grant_may_come_again(alone: LocalCluster, timeout_s: fl
         client(alone, "writer", "store-1") as writer,
     ):
         keeper = admin.hakeeper
+        somebody = Authority.open(alone.directory / "certs").client_uri("x")
         calls: tuple[Awaitable[object], ...] = (
             writer.shard(1).append(b"nobody can tell", timeout=timeout_s),
             writer.hakeeper.resolve_shard(NAME, fresh=True, timeout=timeout_s),
             writer.hakeeper.resolve_shard("orders-2", timeout=timeout_s),
             keeper.create_shard(name="another", timeout=timeout_s),
             keeper.set_store_mode("store-2", "draining", timeout=timeout_s),
-            keeper.change_access("x", "cluster", grant=["read"], timeout=timeout_s),
+            keeper.change_access(somebody, "cluster", grant=["read"], timeout=timeout_s),
         )
         for error in await asyncio.gather(*map(refused, calls)):
             assert isinstance(error, LATER), error
