@@ -10,7 +10,6 @@ of any help text is seen in a review.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import click
 
 from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
+from tools.made_document import print_or_write
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 PROGRAMS = {"logctl": logctl, "logservice": logservice}
@@ -58,13 +58,8 @@ def document() -> str:
 
 
 def main() -> None:
-    """Print the document, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--write", action="store_true", help="write docs/commands.md")
-    if parser.parse_args().write:
-        DOCUMENT.write_text(document(), encoding="utf-8")
-    else:
-        print(document(), end="")
+    """Print or write the document."""
+    print_or_write(__doc__, DOCUMENT, document)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ mentions it. An id that no prose mentions is stated by the condition that is che
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
 import re
@@ -19,6 +18,8 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tools.made_document import print_or_write
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "invariants.md"
@@ -144,13 +145,7 @@ def render(invariants: dict[str, Invariant]) -> str:
 
 def main() -> None:
     """Print or write the document."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name}")
-    document = render(collect(ROOT))
-    if parser.parse_args().write:
-        DOCUMENT.write_text(document, encoding="utf-8")
-    else:
-        print(document, end="")
+    print_or_write(__doc__, DOCUMENT, lambda: render(collect(ROOT)))
 
 
 if __name__ == "__main__":

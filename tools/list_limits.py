@@ -15,7 +15,6 @@ natural, a comment or a docstring says ``reaches NAME``.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import re
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logservice import memory_budget
+from tools.made_document import print_or_write
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "limits.md"
@@ -179,12 +179,7 @@ def budget_table() -> str:
 
 def main() -> None:
     """Print or write the document."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name}")
-    if parser.parse_args().write:
-        DOCUMENT.write_text(document(), encoding="utf-8")
-    else:
-        print(document(), end="")
+    print_or_write(__doc__, DOCUMENT, document)
 
 
 if __name__ == "__main__":

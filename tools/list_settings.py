@@ -10,7 +10,6 @@ deploy/store.example.toml.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from msgspec import NODEFAULT, UNSET
 
 from logservice.config import StoreConfig
 from logservice.server.reload.effects import EFFECTS, Effect
+from tools.made_document import print_or_write
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "operations" / "configuration.md"
 
@@ -63,13 +63,8 @@ def document() -> str:
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--write", action="store_true", help="write the document")
-    if parser.parse_args().write:
-        DOCUMENT.write_text(document(), encoding="utf-8")
-    else:
-        print(document(), end="")
+    """Print or write the document."""
+    print_or_write(__doc__, DOCUMENT, document)
 
 
 if __name__ == "__main__":

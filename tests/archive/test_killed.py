@@ -17,7 +17,7 @@ from logservice.archive.folder import Folder
 from logservice.archive.manifest import Manifest
 from logservice.archive.shipping import STEPS
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -59,12 +59,8 @@ main()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 def program(*arguments: object, code: str = "", timeout_s: float = 120) -> Any:

@@ -17,7 +17,7 @@ from logservice_wire.errors import Fenced
 
 from examples.sqlite_wal.service_log import ServiceLog
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.shipped_database import ShippedDatabase, recovered_from
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -31,12 +31,8 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(folder, stores=1, settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(folder, stores=1, settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 def archive(config: Path, endpoints: list[str], *arguments: object) -> str:

@@ -17,7 +17,7 @@ from logservice_wire.errors import Fenced, ShardNotFound
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
 from tests.cli.killed_restores import killed_behind, start
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -34,12 +34,8 @@ KILLED_BEHIND = killed_behind("main", "logservice")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 def program(*arguments: object, code: str = START) -> Any:

@@ -16,19 +16,15 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
 from tests.cli.test_archive_restore import SETTINGS, program, seconds
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(folder, stores=1, settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(folder, stores=1, settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 def configured(folder: Path, running: LocalCluster) -> Path:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from logservice_client import SyncLogClient
-from logservice_client.read_result import Records
 from logservice_client.sync import SyncHakeeperClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.local_stores import kill_stores
+from tests.cli.acked_records import check_acked
+from tests.local_stores import started_cluster
 
 pytestmark = pytest.mark.processes
 
@@ -35,12 +35,8 @@ Members = dict[int, set[tuple[int, str, int]]]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path / "c", shards=len(SHARDS), settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path / "c", shards=len(SHARDS), settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 class Load:
@@ -57,14 +53,7 @@ class Load:
             self.acked[shard].append(record)
 
     def check(self) -> None:
-        for shard, wanted in self.acked.items():
-            found = [
-                record
-                for part in self._client.shard(shard).follow(1, until_tail=True)
-                if isinstance(part, Records)
-                for record in part.records()
-            ]
-            assert found == wanted, f"shard {shard}: {len(found)} of {len(wanted)} records"
+        check_acked(self._client, self.acked)
 
 
 def members(hakeeper: SyncHakeeperClient) -> Members | None:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 from logservice_client import SyncLogClient
-from logservice_client.read_result import Records
 from logservice_wire.errors import LogServiceError, NotReady
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.cli.acked_records import check_acked
 from tests.cli.test_processes import Program
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -37,12 +37,8 @@ STORE = "store-1"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path / "c", stores=4, shards=4, settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path / "c", stores=4, shards=4, settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 class Load:
@@ -77,14 +73,7 @@ class Load:
 
     def check(self) -> None:
         assert self.failed == []
-        for shard, wanted in self.acked.items():
-            found = [
-                record
-                for part in self._client.shard(shard).follow(1, until_tail=True)
-                if isinstance(part, Records)
-                for record in part.records()
-            ]
-            assert found == wanted, f"shard {shard}: {len(found)} of {len(wanted)} records"
+        check_acked(self._client, self.acked)
 
     def close(self) -> None:
         self._client.close()

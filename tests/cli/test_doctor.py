@@ -13,7 +13,7 @@ import pytest
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import SETTINGS, Program
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
@@ -21,14 +21,10 @@ pytestmark = [pytest.mark.processes]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(
+    with started_cluster(
         tmp_path_factory.mktemp("cluster") / "c", shards=3, settings=SETTINGS
-    )
-    try:
-        running.up(60)
+    ) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import pytest
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import Program
-from tests.local_stores import kill_stores
+from tests.local_stores import kill_stores, started_cluster
 from tests.slow_disk import slow_syncs
 from tests.tmpfs import fill, mounted
 from tests.waiting import wait_until
@@ -41,12 +41,8 @@ ILL = "store-3"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import Program
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -29,14 +29,10 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(
+    with started_cluster(
         tmp_path_factory.mktemp("cluster") / "c", stores=4, zones=4, settings=SETTINGS
-    )
-    try:
-        running.up(60)
+    ) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture

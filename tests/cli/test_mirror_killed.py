@@ -14,7 +14,7 @@ from logservice_wire.v1 import log_pb2
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_archive_restore import SETTINGS
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -25,12 +25,8 @@ COUNT = 10
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 def block(lsn: int) -> bytes:

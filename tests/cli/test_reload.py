@@ -17,7 +17,7 @@ from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
 from tests.cli.test_processes import SETTINGS, Program
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -26,12 +26,8 @@ pytestmark = pytest.mark.processes
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("cluster") / "c"
-    running = LocalCluster.create(folder, stores=1, zones=1, settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(folder, stores=1, zones=1, settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture

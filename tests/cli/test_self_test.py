@@ -26,7 +26,7 @@ from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.nodehost.measuring.disk import FILE_NAME
 from tests.cli.test_processes import Program
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.slow_disk import slow_syncs
 from tests.waiting import wait_until
 
@@ -41,14 +41,10 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(
+    with started_cluster(
         tmp_path_factory.mktemp("cluster") / "c", shards=2, settings=SETTINGS
-    )
-    try:
-        running.up(60)
+    ) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture

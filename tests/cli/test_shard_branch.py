@@ -23,7 +23,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
 from tests.cli.killed_restores import killed_behind, start
 from tests.cli.test_archive_restore import SETTINGS
-from tests.local_stores import kill_stores
+from tests.local_stores import kill_stores, started_cluster
 from tests.tmpfs import fill, mounted
 from tests.waiting import wait_until
 
@@ -48,12 +48,8 @@ def _running(
     tmp_path_factory: pytest.TempPathFactory, name: str, stores: int
 ) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp(name) / "c"
-    running = LocalCluster.create(directory, stores=stores, settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(directory, stores=stores, settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from logservice_client import SyncLogClient, SyncShard
 from logservice_wire.errors import error_table
 
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 from tools.own_environment import ROOT, own_environment
 
@@ -95,12 +95,8 @@ BUILDERS: dict[str, Callable[[Path], list[str]]] = {"go": build_go, "java": buil
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
-    try:
-        running.up(60)
+    with started_cluster(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 @pytest.fixture(scope="module", params=list(BUILDERS))

@@ -25,7 +25,7 @@ from examples.postgres_wal import wal_log
 from examples.postgres_wal.shipper_process import ShipperProcess
 from examples.postgres_wal.tool import FAILED, NO_SUCH_FILE, REFUSED, restore_command
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.local_stores import kill_stores
+from tests.local_stores import started_cluster
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -46,14 +46,10 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    running = LocalCluster.create(
+    with started_cluster(
         tmp_path_factory.mktemp("cluster") / "c", stores=1, settings=SETTINGS
-    )
-    try:
-        running.up(60)
+    ) as running:
         yield running
-    finally:
-        kill_stores(running)
 
 
 class Place:
