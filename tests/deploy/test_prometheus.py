@@ -54,6 +54,14 @@ class Watched:
         self.clusters = clusters
         self._address = address
 
+    def is_ready(self) -> bool:
+        """It listens before it has read its own WAL, and answers queries with 503 until then."""
+        try:
+            with urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=60):
+                return True
+        except OSError:
+            return False
+
     def get(self, path: str, **parameters: str) -> Any:
         """`data` of an answer. Raises AssertionError with what Prometheus says of a bad query."""
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
@@ -114,6 +122,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         running.callback(process.wait, 60)
         running.callback(process.terminate)
         watched = Watched(address, clusters)
+        wait_until(watched.is_ready, LIMIT_S)
         use(watched)
         yield watched
 
@@ -154,11 +163,8 @@ def use(watched: Watched) -> None:
                     log.truncate(lsn)
                 except LogServiceError:
                     return False  # a log that was made a moment ago
-            try:
-                rates = watched.ask("rate(logservice_append_seconds_count[1m]) > 0")
-                recorded = watched.ask("logservice:durable_write_p99_seconds:rate5m > 0")
-            except OSError:
-                return False  # Prometheus is still starting
+            rates = watched.ask("rate(logservice_append_seconds_count[1m]) > 0")
+            recorded = watched.ask("logservice:durable_write_p99_seconds:rate5m > 0")
             return len(rates) >= 2 and len(recorded) == 4
 
         wait_until(seen, LIMIT_S)
