@@ -1,4 +1,4 @@
-"""PosixVfs: the one file of `logdb/` that makes file system calls.
+"""PosixVfs: the one file of `logdb/` that makes file system calls, its rings apart (`write_ring`).
 
 **A durable write in one call.** A thread gives up the interpreter lock for a system call, and after
 it must get the lock back from a loop that has work of its own. A write and its sync pay that twice;
