@@ -236,6 +236,9 @@ CONNECTIONS_LOOK_S: Final = 0.1
 """Between two looks at who is connected. A flood may exceed its bound by what comes in between;
 CLIENT_CONNECTIONS_MAX, which gRPC keeps, holds at any moment."""
 
+CONNECTIONS_REST_S: Final = 1.0
+"""While nobody is connected a look comes so seldom; who connects or calls ends the rest."""
+
 CONNECTIONS_TELL_S: Final = 10.0
 """Between two lines in the log about connections that were cut."""
 

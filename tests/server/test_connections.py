@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from logservice_wire.errors import Busy
 
+from logservice import bounds
 from logservice.server.edge.connections import ConnectionLimits, Connections, peer_of
 from logservice.server.edge.undelivered import HalfCalls
 from tests.waiting import wait_until
@@ -272,3 +273,33 @@ def test_of_strangers_the_address_counts() -> None:
 )
 def test_names_of_grpc(name: str, peer: tuple[str, int] | None) -> None:
     assert peer_of(name) == peer
+
+
+def test_nobody_is_looked_for_while_nobody_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reaches CONNECTIONS_REST_S, made long: no look comes by itself. Who connects and a call end
+    the rest.
+    """
+    monkeypatch.setattr(bounds, "CONNECTIONS_REST_S", 3600.0)
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        number = listener.getsockname()[1]
+        watched = Connections(ConnectionLimits(), number)
+        looks = 0
+        look = watched._look
+
+        def counted() -> None:
+            nonlocal looks
+            look()
+            looks += 1
+
+        monkeypatch.setattr(watched, "_look", counted)
+        watched.start()
+        with contextlib.ExitStack() as stack:
+            stack.callback(watched.stop)
+            wait_until(lambda: looks == 1, 30.0)
+            first = stack.enter_context(socket.create_connection(("127.0.0.1", number), 10))
+            wait_until(lambda: looks == 2, 30.0)  # it waits to be accepted
+            assert watched.counts.open == 0
+            stack.enter_context(listener.accept()[0])
+            watched.heard(name_of(first), "me")
+            wait_until(lambda: watched.counts.open == 1, 30.0)
+            wait_until(lambda: looks > 5, 30.0)  # while somebody is there it goes on looking

@@ -14,6 +14,9 @@ call. An identity over its bound is told BUSY on the new connection, which is th
 The bounds of identities and addresses may change at any time (`limit`). A connection that was
 within them once is not cut when they become lower.
 
+While nobody is connected a look is rare, because an idle store would do little else. Who connects
+then ends the rest (`doorbell`), and so does a call.
+
 A connection is also cut by name in two cases: its client sent what no client of gRPC can send
 (`dispatch`), or too many of the bytes it sent wait to become a whole request (`undelivered`).
 
@@ -41,6 +44,7 @@ from logservice_wire.value import value
 
 from logservice import bounds
 from logservice.server.edge.call import refused
+from logservice.server.edge.doorbell import Doorbell
 from logservice.server.edge.undelivered import (
     Delivered,
     HalfCalls,
@@ -144,7 +148,7 @@ class Connections:
         """Sockets that are no connections of the client port."""
         self._looks = 0
         self._told_s = -bounds.CONNECTIONS_TELL_S
-        self._wake = threading.Event()
+        self._bell = Doorbell()
         self._ended = False
         self._spare = -1
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
@@ -152,7 +156,7 @@ class Connections:
     def change(self, limits: ConnectionLimits) -> None:
         """Other limits from now on; half-open connections above them are cut at the next look."""
         self._limits = limits
-        self._wake.set()
+        self._bell.ring()
 
     def start(self) -> None:
         """Begin to look."""
@@ -162,9 +166,10 @@ class Connections:
     def stop(self) -> None:
         """No more looks."""
         self._ended = True
-        self._wake.set()
+        self._bell.ring()
         if self._thread.is_alive():
             self._thread.join()
+        self._bell.close()
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
@@ -178,6 +183,7 @@ class Connections:
         """A call came over the connection that gRPC calls `name`. Raises Busy: over the bound."""
         if name in self._heard:
             return
+        self._wake_up()
         peer = peer_of(name)
         if peer is None:
             return
@@ -196,6 +202,7 @@ class Connections:
         found = self._delivered.get(name)
         if found is None:
             found = peer_of(name), Delivered()
+            self._wake_up()
             with self._lock:
                 self._delivered[name] = found
         return found[1]
@@ -209,13 +216,17 @@ class Connections:
     def _doom(self, peer: Peer, why: str) -> None:
         with self._lock:
             self._doomed[peer] = why
-        self._wake.set()
+        self._bell.ring()
+
+    def _wake_up(self) -> None:
+        """A call came: somebody is connected, although the newest look found nobody."""
+        if not self.counts.open:
+            self._bell.ring()
 
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._ended:
-            self._wake.clear()
             began_s = time.monotonic()
             try:
                 self._look()
@@ -223,7 +234,17 @@ class Connections:
                 # Descriptors are short everywhere; the next look is soon.
                 logger.warning("the connections cannot be looked at: %s", error)
             spent_s = time.monotonic() - began_s
-            self._wake.wait(max(bounds.CONNECTIONS_LOOK_S, spent_s * _REST))
+            self._rest(max(bounds.CONNECTIONS_LOOK_S, spent_s * _REST))
+
+    def _rest(self, least_s: float) -> None:
+        """Until the next look, which comes no earlier than `least_s` unless the bell rings."""
+        if not self.counts.open:
+            began_s = time.monotonic()
+            if self._bell.sleep(bounds.CONNECTIONS_REST_S, arrivals=True):
+                return
+            least_s -= time.monotonic() - began_s
+        if least_s > 0:
+            self._bell.sleep(least_s)
 
     def _look(self) -> None:
         self._looks += 1
@@ -291,6 +312,8 @@ class Connections:
                 peer = self._client_of(descriptor)
                 if peer is None:
                     self._others.add(key)
+                    if self._listens(descriptor):
+                        self._bell.watch(descriptor)
                     continue
                 new = Undelivered(time.monotonic())
                 self._sockets[key] = _Connection(descriptor, peer, self._looks, new)
@@ -301,6 +324,18 @@ class Connections:
     def _client_of(self, descriptor: int) -> Peer | None:
         """The other side, if it is a connection of the client port."""
         return self._with_socket(descriptor, lambda peer, _: peer)
+
+    def _listens(self, descriptor: int) -> bool:
+        """It is where clients connect to."""
+        with contextlib.suppress(OSError):
+            found = socket.socket(fileno=descriptor)
+            try:
+                if found.family in (socket.AF_INET, socket.AF_INET6):
+                    listening = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                    return bool(listening) and found.getsockname()[1] in self._ports
+            finally:
+                found.detach()
+        return False
 
     def _with_socket(
         self, descriptor: int, look: Callable[[Peer, socket.socket], _Seen]
