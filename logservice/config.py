@@ -169,10 +169,17 @@ class RaftSection(_Section, frozen=True, kw_only=True):
     """
 
     tick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
-    heartbeat_ticks: Annotated[int, Meta(ge=1, le=1000)] = 2
+    heartbeat_ticks: Annotated[int, Meta(ge=0, le=1000)] = 0
     election_ticks: Annotated[int, Meta(ge=2, le=10_000)] = 20
     quiesce_ticks: Annotated[int, Meta(ge=0, le=1_000_000)] = 200
     lease_read: bool = False
+
+    @property
+    def heartbeat_every_ticks(self) -> int:
+        """`heartbeat_ticks`, or else a quarter of an election timeout: three may be lost, and no
+        leader is found out sooner for more of them.
+        """
+        return self.heartbeat_ticks or max(1, self.election_ticks // 4)
 
 
 class HAKeeperSection(_Section, frozen=True, kw_only=True):
@@ -796,12 +803,12 @@ def tokens_address(config: StoreConfig, client_address: str) -> str:
 
 def _check_times(config: StoreConfig) -> None:
     raft = config.raft
-    if raft.election_ticks < 3 * raft.heartbeat_ticks:
+    least = 3 * raft.heartbeat_every_ticks
+    if raft.election_ticks < least:
         # One lost heartbeat must not start an election.
         raise ConfigError(
             "raft.election_ticks",
-            f"expected >= 3 x raft.heartbeat_ticks ({3 * raft.heartbeat_ticks}),"
-            f" got {raft.election_ticks}",
+            f"expected >= 3 x raft.heartbeat_ticks ({least}), got {raft.election_ticks}",
         )
     if config.hakeeper.store_timeout_s < 3 * config.hakeeper.heartbeat_interval_s:
         # One late heartbeat must not start a repair.

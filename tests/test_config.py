@@ -35,14 +35,19 @@ def refused(text: str) -> ConfigError:
 
 def test_minimal_takes_defaults() -> None:
     parsed = config.parse(MINIMAL)
-    assert (parsed.raft.tick_ms, parsed.raft.heartbeat_ticks, parsed.raft.election_ticks) == (
-        50,
-        2,
-        20,
-    )
+    raft = parsed.raft
+    assert (raft.tick_ms, raft.heartbeat_every_ticks, raft.election_ticks) == (50, 5, 20)
     assert parsed.hakeeper.store_timeout_s == 300
     assert parsed.truncation.interval_s == 10
     assert parsed.store.host_label == "s1"
+
+
+def test_a_heartbeat_comes_four_times_in_an_election_timeout_unless_it_is_said() -> None:
+    """Whatever the timeout is, the default passes the check that a heartbeat may be lost."""
+    for ticks in range(3, 100):
+        raft = config.parse(f"{MINIMAL}[raft]\nelection_ticks = {ticks}\n").raft
+        assert 3 * raft.heartbeat_every_ticks <= raft.election_ticks
+    assert config.parse(MINIMAL + "[raft]\nheartbeat_ticks = 2\n").raft.heartbeat_every_ticks == 2
 
 
 def test_sample_parses_and_states_the_defaults() -> None:
@@ -140,7 +145,12 @@ def test_as_many_data_directories_as_are_allowed() -> None:
         ("raft", "tick_ms = true", "raft.tick_ms", "expected int, got True"),
         ("raft", "tick = 50", "raft.tick", "unknown key"),
         ("rafts", "tick_ms = 50", "rafts", "unknown key"),
-        ("raft", "election_ticks = 5", "raft.election_ticks", "expected >= 3 x"),
+        (
+            "raft",
+            "heartbeat_ticks = 2\nelection_ticks = 5",
+            "raft.election_ticks",
+            "expected >= 3 x",
+        ),
         ("limits", "read_bytes_max = 1.5", "limits.read_bytes_max", "expected int, got 1.5"),
         ("limits", "rpc_timeout_max_s = 1.0", "limits.rpc_timeout_default_s", "expected <="),
         ("limits", "read_bytes_max = 10", "limits.read_bytes_default", "expected <="),

@@ -49,6 +49,14 @@ READ_BURST_S: Final = 1.0
 """Seconds of a class's rate that its reads may take at once after a pause: at the least rate one
 answer of the usual size."""
 
+TICK_SLEEP_REPLICAS_MAX: Final = 64
+"""With more replicas that count time a store sleeps through no tick: to ask each of them when it is
+due costs what ticking it does."""
+
+HAKEEPER_QUIESCE_MS: Final = 250
+"""Shard 0 quiesces when it was idle for so long: longer than from one of HAKeeper's ticks to the
+next while something waits for them, and a quarter of the second that passes otherwise."""
+
 LISTENERS_MAX: Final = 16
 """Listeners to one NodeHost's events; each has a thread."""
 

@@ -13,10 +13,7 @@ an engine of its own; a replica lives in one of them, under that directory's inc
 
 INV-HOST-5: a data directory is let go of only while no replica runs in it.
 
-INV-HOST-TICK: a stall of this process counts against nobody. However late the timer of a tick is,
-one tick has passed for every replica here, because what the others sent meanwhile, which would
-have kept its election timer or its check of the quorum quiet, may still wait in a socket. (Leases
-are judged by a clock that goes on during a stall: INV-LEASE-1.)
+Time is counted in ticks (`ticker`).
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -81,6 +79,7 @@ from logservice.nodehost.routing.clock_leaving import ClockLeaving
 from logservice.nodehost.routing.giving_way import GivingWay
 from logservice.nodehost.routing.router import Router
 from logservice.nodehost.routing.successors import Successors
+from logservice.nodehost.ticker import Ticker
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.messages import Message, TimeoutNow
@@ -140,7 +139,11 @@ class NodeHost:
         self.proposals = MemoryPart(options.store_proposal_bytes_max)
         self.stages = AppendStages(clock)
         self.requests = PeerRequests(identity, transport, self._is_member)
-        self._quiescence = Quiescence(options, self.requests)
+        self._tick_s = options.tick_ms / 1000
+        self.ticker = Ticker(clock, self._tick_s, self._tick, self._ticks_to_act, on_fatal)
+        self._quiescence = Quiescence(
+            options, self.requests, self.ticker, identity, self.cluster_version
+        )
         self.hold_expiry = HoldExpiry(clock)
         self.clocks = ClockWatch(
             identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
@@ -168,10 +171,9 @@ class NodeHost:
         self.giving_way = GivingWay(self.successors, clock, self.cluster_version)
         self._clock_leaving = ClockLeaving(self.successors)
         self._on_fatal = on_fatal
+        self.on_hakeeper_applied: Callable[[], None] = lambda: None
+        """Called when entries of shard 0 were applied here."""
         self._started = False
-        self._ticker: asyncio.TimerHandle | None = None
-        self._tick_s = options.tick_ms / 1000
-        self._next_tick_s = 0.0
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -190,13 +192,11 @@ class NodeHost:
         self.replicas.open()
         await self.transport.start(self)
         self.replicas.start_stored()
-        self._next_tick_s = self.clock.monotonic() + self._tick_s
-        self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+        self.ticker.start()
 
     async def stop(self) -> None:
         """Answer everybody, finish the group at the disk, close the transport. Logs stay open."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self.ticker.stop()
         self.replicas.close()
         await self._under_way.stop()
         self.router.stop()
@@ -436,6 +436,10 @@ class NodeHost:
         """See `ReplicaHost`."""
         self.hold_expiry.changed(replica)
 
+    def hakeeper_applied(self) -> None:
+        """See `ReplicaHost`."""
+        self.on_hakeeper_applied()
+
     def applying(self, replica: Replica, *, changed: bool) -> None:
         """See `ReplicaHost`."""
         stuck = replica.applying.stuck
@@ -481,19 +485,23 @@ class NodeHost:
             for replica in self.replicas.of(directory):
                 replica.set_room()
 
-    def _tick(self) -> None:
-        # INV-HOST-TICK
-        now_s = self.clock.monotonic()
-        self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s + self._tick_s / 2)
-        self._ticker = asyncio.get_running_loop().call_later(self._next_tick_s - now_s, self._tick)
-        try:
-            for directory in self.directories.working:
-                self._tick_directory(directory)
+    def _tick(self, ticks: int, now_s: float) -> None:
+        """So many ticks have passed."""
+        for directory in self.directories.working:
+            self._tick_directory(directory)
+        for _ in range(ticks):
             self._quiescence.tick(now_s)
-            self.hold_expiry.tick(now_s)
-            self.clocks.tick(now_s, len(self.replicas.running))
-        except BaseException as error:  # noqa: BLE001 - reported, and the process ends
-            self._on_fatal(error)
+        self.hold_expiry.tick(now_s)
+        self.clocks.tick(now_s, len(self.replicas.running))
+
+    def _ticks_to_act(self) -> int:
+        """In how many ticks something may be due, unless something happens before."""
+        ticks = self._quiescence.ticks_to_act()
+        for directory in self.directories.working if ticks > 1 else ():
+            mark_s = directory.engine.mark_due_s()
+            if mark_s is not None:
+                ticks = min(ticks, math.ceil(mark_s / self._tick_s))
+        return ticks
 
 
 async def _in_steps(found: Sliced[object]) -> object:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logservice import bounds
-from logservice.ids import ReplicaId
+from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId
 from logservice.raft.config import RaftConfig
 
 
@@ -51,15 +51,23 @@ class NodeHostOptions:
         """The base election timeout; a drawn timeout is 1 to 2 times as long."""
         return self.tick_ms * self.election_ticks / 1000
 
-    def raft_config(self, replica_id: ReplicaId) -> RaftConfig:
-        """What a core runs with."""
+    def raft_config(self, shard: ShardId, replica_id: ReplicaId) -> RaftConfig:
+        """What a core runs with.
+
+        Shard 0 gets an entry or two each second and nothing in between, so it never waits as long
+        as a log does: it quiesces when two of HAKeeper's ticks could have come and did not.
+        """
+        quiesce_ticks = self.quiesce_ticks
+        if shard == HAKEEPER_SHARD:
+            soon_ticks = max(2, bounds.HAKEEPER_QUIESCE_MS // self.tick_ms)
+            quiesce_ticks = min(quiesce_ticks, soon_ticks)
         return RaftConfig(
             replica_id=replica_id,
             election_ticks=self.election_ticks,
             heartbeat_ticks=self.heartbeat_ticks,
             guard_changes=True,
             commit_notice_waits=True,
-            quiesce_ticks=self.quiesce_ticks,
+            quiesce_ticks=quiesce_ticks,
             lease_read=self.lease_read,
             lease_span=self.lease_span_us,
         )

@@ -260,6 +260,21 @@ class Raft:
         else:
             election.tick_election(s)
 
+    def ticks_to_act(self) -> int:
+        """In how many ticks the next one comes that may do more than count: 1 is the next tick.
+
+        It holds until the replica is asked for something or hears something. It may be too small,
+        never too large: a shell may sleep until then and count the ticks in one go.
+        """
+        s = self._state
+        if s.quiesced:
+            return s.config.election_ticks
+        if s.log.read_failed:
+            return 1
+        if s.role is Role.LEADER:
+            return replication.ticks_to_act(s)
+        return election.ticks_to_act(s)
+
     def retry_reads(self) -> None:
         """Storage can be read again: try what failed before with UnavailableError."""
         self._state.log.retry_reads()

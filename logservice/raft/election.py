@@ -27,6 +27,13 @@ def tick_election(s: State) -> None:
         start(s, transfer=False)
 
 
+def ticks_to_act(s: State) -> int:
+    """See `Raft.ticks_to_act`; of a replica that does not lead."""
+    if not s.promotable():
+        return s.config.election_ticks
+    return max(1, s.randomized_timeout - s.election_elapsed)
+
+
 def start(s: State, *, transfer: bool) -> None:
     """Campaign if this replica may. `transfer`: the leader asked for it, so pre-vote is skipped."""
     if s.role is Role.LEADER or not s.promotable():

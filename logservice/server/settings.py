@@ -34,7 +34,7 @@ def settings_of(config: StoreConfig, keys: Keys | None = None) -> StoreSettings:
         ),
         options=NodeHostOptions(
             tick_ms=config.raft.tick_ms,
-            heartbeat_ticks=config.raft.heartbeat_ticks,
+            heartbeat_ticks=config.raft.heartbeat_every_ticks,
             election_ticks=config.raft.election_ticks,
             quiesce_ticks=config.raft.quiesce_ticks,
             lease_read=config.raft.lease_read,

@@ -100,9 +100,7 @@ async def test_quiesced_info_is_one_object_until_something_changes(
 
 async def test_a_leader_whose_store_hangs_is_replaced(cluster: Cluster) -> None:
     leader = await quiesce_all(cluster)
-    ticker = cluster.host(leader)._ticker
-    assert ticker is not None
-    ticker.cancel()  # its connections stay up, and it says nothing any more
+    cluster.host(leader).ticker.stop()  # its connections stay up, and it says nothing any more
     others = [number for number in (1, 2, 3) if number != leader]
     await eventually(lambda: any(cluster.replica(number).ready_to_lead for number in others))
 
@@ -162,9 +160,9 @@ async def test_an_answer_to_a_beat_is_not_answered(tmp_path: Path) -> None:
 
         async def hear(
             sender: PeerIdentity, beat: tuple[int, ...], beats: Quiescence = host._quiescence
-        ) -> None:
+        ) -> tuple[int, ...] | None:
             heard.append((sender.store_id, beat))
-            await beats._on_beat(sender, beat)
+            return await beats._on_beat(sender, beat)
 
         host.requests.register(quiesce.BEAT, hear)
     first = cluster.host(1).identity

@@ -14,6 +14,12 @@ waits for one (`check.quiet`), ticks are saved up, and one entry brings those of
 as something waits, what was saved up goes with the next one. A saved tick is one that passed here,
 so time is never fast.
 
+So the loop sleeps through the ticks that it saves up, and everywhere but at the leader: only an
+entry that is applied can end the quiet or make a leader (its term's first one), and `applied` is
+told of each. An entry that comes when most of the ticks are saved takes them along: two entries one
+after the other cost three disks less than two apart. Ticks that a stalled process slept through
+longer than it meant to count as one.
+
 Shard 0 compacts itself: the truncation worker visits it like any other replica.
 """
 
@@ -22,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from logservice_wire.errors import LogServiceError
 
@@ -32,12 +39,16 @@ from logservice.hakeeper.commands.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Term
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
+from logservice.pause import Pause
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)
 
 _SAVED_SINCE = 2
 """From this cluster version on an entry may bring several ticks."""
+
+_RIPE: Final = 0.7
+"""Of the ticks that an entry may bring, so many go along with another entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +73,74 @@ class HAKeeperTicks:
         self._first = first
         self._interval_s = interval_s
         self._saved = 0
+        self._pause = Pause()
+        self._began_s = 0.0
+        """When the newest tick was that is counted."""
+        self._sleeps = 1
+        """For how many ticks the loop sleeps."""
+        self._ripe = False
+        """The ticks that are saved go with the entry that was just applied."""
 
     async def run(self) -> None:
         """Tick for ever. Errors are operating errors of shard 0; the next tick tries again."""
+        clock, passed = self._host.clock, 1
+        self._began_s = clock.monotonic()
         while True:
-            started_s = self._host.clock.monotonic()
+            self._sleeps = 1
             try:
-                await self.tick_once()
+                if not await self.tick_once(passed):
+                    self._sleeps = bounds.HAKEEPER_TICKS_PER_ENTRY_MAX
+                elif self._saved:
+                    self._sleeps = self._most - self._saved
             except LogServiceError as error:
                 logger.debug("HAKeeper's tick was not applied: %s", error)
-            passed_s = self._host.clock.monotonic() - started_s
-            await asyncio.sleep(max(0.0, self._interval_s - passed_s))
+            await self._pause.sleep(self._until_s(self._sleeps))
+            if self._passed() == 0:
+                await asyncio.sleep(self._until_s(1))
+            passed = self._pass()
 
-    async def tick_once(self) -> bool:
-        """A tick has passed: propose what is due if shard 0's leader is here; False if it is not.
+    def applied(self) -> None:
+        """An entry of shard 0 was applied here: the sleep may have been planned for too long."""
+        if self._sleeps == 1 or not self._leads():
+            return
+        self._ripe = self._saved > 0 and self._saved + self._passed() > self._most * _RIPE
+        if self._ripe or not self._saved or not self._quiet():
+            self._pause.end()
+
+    def _until_s(self, ticks: int) -> float:
+        """Seconds until so many have passed, 0 if they have."""
+        left_s = self._began_s + ticks * self._interval_s - self._host.clock.monotonic()
+        return max(0.0, left_s)
+
+    def _passed(self) -> int:
+        """How many ticks have passed, but for those of a stall."""
+        slept = (self._host.clock.monotonic() - self._began_s) / self._interval_s
+        return 1 if slept >= self._sleeps + 1 else min(self._sleeps, int(slept))
+
+    def _pass(self) -> int:
+        """Count the ticks that have passed. Those before this store led are its predecessor's."""
+        now_s, passed = self._host.clock.monotonic(), max(1, self._passed())
+        through_s = self._began_s + passed * self._interval_s
+        in_time = through_s <= now_s < through_s + self._interval_s
+        self._began_s = through_s if in_time else now_s
+        return passed if self._saved else 1
+
+    def _leads(self) -> bool:
+        info = self._host.replicas.info(HAKEEPER_SHARD)
+        return info is not None and info.role is Role.LEADER
+
+    def _quiet(self) -> bool:
+        return bool(self._host.stale_lookup(HAKEEPER_SHARD, queries.IsQuiet()))
+
+    @property
+    def _most(self) -> int:
+        """Ticks that an entry may bring."""
+        saves = self._host.cluster_version.value >= _SAVED_SINCE
+        return bounds.HAKEEPER_TICKS_PER_ENTRY_MAX if saves else 1
+
+    async def tick_once(self, passed: int = 1) -> bool:
+        """So many ticks have passed: propose what is due if shard 0's leader is here; False if it
+        is not.
 
         Raises the proposal's LogServiceError; nothing is lost by that but the ticks it brings.
         """
@@ -85,10 +150,10 @@ class HAKeeperTicks:
             return False
         if self._host.stale_lookup(HAKEEPER_SHARD, queries.GetPhase()) == Phase.CREATED.value:
             await self._configure(info)
-        version = self._host.cluster_version.value
-        self._saved += 1
-        most = bounds.HAKEEPER_TICKS_PER_ENTRY_MAX if version >= _SAVED_SINCE else 1
-        if self._saved < most and self._host.stale_lookup(HAKEEPER_SHARD, queries.IsQuiet()):
+        version, most = self._host.cluster_version.value, self._most
+        self._saved += passed
+        ripe, self._ripe = self._ripe, False
+        if self._saved < most and not ripe and self._quiet():
             return True
         tick, self._saved = proposals.Tick(Term(info.term), min(self._saved, most)), 0
         await self._host.propose(

@@ -412,6 +412,12 @@ class StoreParts:
             self.unattributed_loss,
             self.settings.versions,
         )
+
+        def hakeeper_applied() -> None:
+            heartbeats.hakeeper_applied()
+            self.shell.applied()
+
+        self.host.on_hakeeper_applied = hakeeper_applied
         scrubs = [scrubber.run for scrubber in self.scrubbers]
         return [
             self.shell.run,

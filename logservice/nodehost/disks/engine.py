@@ -217,6 +217,15 @@ class Engine:
         self._marked = True
         self._run_guarded(self._write_mark)
 
+    def mark_due_s(self) -> float | None:
+        """In how many seconds `mark_if_idle` may have something to write; None: in no time soon."""
+        mark_s = bounds.DURABLE_MARK_MS / 1000
+        if self._under_way:
+            return mark_s
+        if self._marked:
+            return None
+        return max(0.0, self._last_write_s + mark_s - self._clock.monotonic())
+
     @property
     def out_of_space(self) -> bool:
         """Commit groups wait because the disk has no room for them."""

@@ -20,6 +20,10 @@ A store also answers the beat of a leader's store with which it shares no quiesc
 whose core is quiesced may have entries left to apply; so it is ticked, and is not quiesced here.
 Its store would send no beat for it, and the leader's would take a store that lives for lost.
 
+From cluster version 2 on the answer to a beat is itself one: digest, count and boot id of the store
+that answers. So of two stores only the one with the lesser name asks, as long as it does: the other
+asks, too, when it was not asked for a little longer than a beat takes.
+
 INV-QUIESCE-3: a replica that is not ticked has nothing that time could change: no request, no read,
 nothing to apply or to send.
 A beat resets no election timer: replicas that count time are ticked, and listen to their leader
@@ -36,18 +40,25 @@ from typing import Final
 
 from logservice_wire.errors import InvalidArgument, LogServiceError
 
+from logservice import bounds
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.invariants import invariant
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
+from logservice.nodehost.peers.question import Asker, Form, question
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.ticker import Ticker
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.ready import Role
+from logservice.versions import KnownVersion
 
 _BEAT = struct.Struct("<QQ")
 _MARK = struct.Struct("<QQQ")
+_ANSWER = struct.Struct("<QQQ")
 _LEADS_NONE: Final = (0, 0)
+
+_ANSWERS_SINCE: Final = 2
+"""The first cluster version in which the answer to a beat says something."""
 
 
 def _decode_beat(body: bytes) -> tuple[int, ...]:
@@ -56,10 +67,22 @@ def _decode_beat(body: bytes) -> tuple[int, ...]:
     return _BEAT.unpack(body)
 
 
-BEAT: Final = question(
-    "store-beat", Asker.ENROLLED, Form(lambda beat: _BEAT.pack(*beat), _decode_beat), NOTHING
+def _decode_answer(data: bytes) -> tuple[int, ...] | None:
+    if data and len(data) != _ANSWER.size:
+        raise InvalidArgument(f"an answer to a beat has {_ANSWER.size} bytes", field="body")
+    return _ANSWER.unpack(data) if data else None
+
+
+_ANSWERED: Final[Form[tuple[int, ...] | None]] = Form(
+    lambda answer: _ANSWER.pack(*answer) if answer is not None else b"", _decode_answer
 )
-"""Digest and count of the quiesced shards that the sender leads with a member on the receiver."""
+
+BEAT: Final = question(
+    "store-beat", Asker.ENROLLED, Form(lambda beat: _BEAT.pack(*beat), _decode_beat), _ANSWERED
+)
+"""Digest and count of the quiesced shards that the sender leads with a member on the receiver. The
+answer has those of the receiver, and its boot id, or nothing.
+"""
 
 
 @dataclass(slots=True)
@@ -76,11 +99,14 @@ class _Quiesced:
 class _Peer:
     """Another store, while quiesced shards are shared with it.
 
+    `heard` and `answered`: the ticks of its newest beat, and of the newest that was answered with
+    another.
     `led` and `led_count` are digest and count of the shards that are led here, `followed` and
     `followed_count` of those that are led there.
     """
 
     heard: int
+    answered: int | None = None
     boot_id: int | None = None
     led: int = 0
     led_count: int = 0
@@ -97,10 +123,16 @@ class Quiescence:
         self,
         options: NodeHostOptions,
         requests: PeerRequests,
+        ticker: Ticker,
+        identity: PeerIdentity,
+        version: KnownVersion,
     ) -> None:
-        """Hear the beats of others."""
+        """Hear the beats of others. `version`: what this store has learned."""
         self._options = options
         self._requests = requests
+        self._ticker = ticker
+        self._store, self._boot_id = identity.store_id, identity.boot_id
+        self._version = version
         self._beat_ticks = max(1, options.election_ticks // 4)
         self._silent_ticks = options.election_ticks + self._beat_ticks
         self._ticks = 0
@@ -163,6 +195,19 @@ class Quiescence:
         if self._ticks % self._beat_ticks == 0:
             self._beat()
 
+    def ticks_to_act(self) -> int:
+        """In how many ticks `tick` may do more than count, unless something happens before."""
+        if len(self._ticked) > bounds.TICK_SLEEP_REPLICAS_MAX:
+            return 1
+        ticks = self._beat_ticks - self._ticks % self._beat_ticks
+        if not self._owed and all(map(self._is_spared, self._peers, self._peers.values())):
+            ticks += self._beat_ticks  # nobody is asked at the next beat, as it seems
+        for replica in self._ticked.values():
+            if ticks == 1:
+                break
+            ticks = min(ticks, replica.ticks_to_act())
+        return ticks
+
     def _quiesce(self, replica: Replica) -> None:
         invariant(replica.idle, "INV-QUIESCE-3", shard=replica.shard)
         raft = replica.raft
@@ -203,11 +248,20 @@ class Quiescence:
         for store, peer in list(self._peers.items()):
             if self._ticks - peer.heard > self._silent_ticks:
                 self._lost(store, peer)
-                continue
-            self._begin(store, (peer.led, peer.led_count))
+            elif not self._is_spared(store, peer):
+                self._begin(store, (peer.led, peer.led_count))
         for store in sorted(self._owed - self._peers.keys()):
             self._begin(store, _LEADS_NONE)
         self._owed.clear()
+
+    def _is_spared(self, store: StoreId, peer: _Peer) -> bool:
+        """That store asks, so it need not be asked."""
+        patience_ticks = self._beat_ticks + 2
+        return (
+            store < self._store
+            and peer.answered is not None
+            and self._ticks - peer.answered <= patience_ticks
+        )
 
     def _begin(self, store: StoreId, beat: tuple[int, int]) -> None:
         if store in self._beating:
@@ -220,24 +274,40 @@ class Quiescence:
     async def _send(self, store: StoreId, beat: tuple[int, int]) -> None:
         timeout_s = self._options.tick_ms / 1000 * self._silent_ticks
         try:
-            await self._requests.ask(store, BEAT, beat, timeout_s)
+            answer = await self._requests.ask(store, BEAT, beat, timeout_s)
+            if answer is not None:
+                self._hear(store, answer[2], answer[:2])
         except LogServiceError:
             pass  # that store hears nothing, and draws its own conclusion
         finally:
             self._beating.discard(store)
 
-    async def _on_beat(self, sender: PeerIdentity, beat: tuple[int, ...]) -> None:
-        peer = self._peers.get(sender.store_id)
+    async def _on_beat(self, sender: PeerIdentity, beat: tuple[int, ...]) -> tuple[int, ...] | None:
+        store = sender.store_id
+        self._hear(store, sender.boot_id, beat)
+        answers = self._version.value >= _ANSWERS_SINCE
+        peer = self._peers.get(store)
         if peer is None:
             # A beat of none may be an answer itself: two stores would go on for ever.
-            if beat != _LEADS_NONE:
-                self._owed.add(sender.store_id)
+            if beat != _LEADS_NONE and not answers:
+                self._owed.add(store)
+        elif answers:
+            peer.answered = self._ticks
+        if not answers:
+            return None
+        led = (peer.led, peer.led_count) if peer is not None else _LEADS_NONE
+        return (*led, self._boot_id)
+
+    def _hear(self, store: StoreId, boot_id: int, beat: tuple[int, ...]) -> None:
+        self._ticker.catch_up()
+        peer = self._peers.get(store)
+        if peer is None:
             return
         peer.heard = self._ticks
-        if peer.boot_id not in (None, sender.boot_id):
-            self._lost(sender.store_id, peer)
+        if peer.boot_id not in (None, boot_id):
+            self._lost(store, peer)
             return
-        peer.boot_id = sender.boot_id
+        peer.boot_id = boot_id
         if beat == (peer.followed, peer.followed_count):
             peer.differs_since = None
         elif peer.differs_since is None:

@@ -86,6 +86,7 @@ from logservice.nodehost.replica.preparation import Preparation
 from logservice.nodehost.replica.reads import LsnWaiters, ReadBook
 from logservice.nodehost.replica.start import ReplicaStart
 from logservice.nodehost.replica.unwritten import Unwritten, size_of
+from logservice.nodehost.ticker import Ticker
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.core import Raft
@@ -152,6 +153,8 @@ class ReplicaHost(Protocol):
     clock: Clock
     clocks: ClockWatch
     """It says what a leader may stamp."""
+    ticker: Ticker
+    """It is told before anything happens to a replica: ticks that have passed are counted first."""
     limits: LimitTable
     """What logs may take of their stores."""
     cluster_version: KnownVersion
@@ -191,6 +194,10 @@ class ReplicaHost(Protocol):
 
     def holds_changed(self, replica: Replica) -> None:
         """The holds of a log are not what they were."""
+        ...
+
+    def hakeeper_applied(self) -> None:
+        """A replica of shard 0 has applied entries."""
         ...
 
     def applying(self, replica: Replica, *, changed: bool) -> None:
@@ -243,7 +250,7 @@ class Replica:
             state_machine.recover_from_snapshot(start.snapshot.state)
         self.applied, self.applied_term = start.applied, start.applied_term
         self.raft = Raft(
-            options.raft_config(replica_id),
+            options.raft_config(shard, replica_id),
             self.reader,
             start.hard_state,
             start.membership,
@@ -329,9 +336,11 @@ class Replica:
 
     def activate(self) -> None:
         """It may have something to do: wake it, and have the engine's next pass look at it."""
+        self._host.ticker.catch_up()
         if not self.ticked:
             self._host.woke(self)
         self.directory.engine.activate(self)
+        self._host.ticker.look_again()
 
     def append(
         self, request: AppendRequest, deadline_s: float, *, local_only: bool = False
@@ -402,6 +411,9 @@ class Replica:
         return self.raft.vote == leader and not self._unpersisted_votes
 
     def _step(self, hear: Callable[[], Message | None]) -> None:
+        self._host.ticker.catch_up()
+        if self.stopped:
+            return  # it was damaged
         try:
             heard = hear()
             if heard is None or not self._has_room_for(heard):
@@ -487,6 +499,29 @@ class Replica:
             self.expire(now_s)
             self._watch_applying()
 
+    def ticks_to_act(self) -> int:
+        """In how many ticks the next one comes that may do more than count; see the core's."""
+        raft = self.raft
+        if (
+            len(self.intake)
+            or len(self.reads)
+            or self.book.count
+            or self._held
+            or self._unpersisted_votes
+            or self.damaged
+            or self.applying.stuck
+            or self.applied != raft.appliable
+            or raft.has_ready()
+        ):
+            return 1
+        ticks = raft.ticks_to_act()
+        if self._campaign_tick > self._ticks:
+            ticks = min(ticks, self._campaign_tick - self._ticks)
+        if raft.role is Role.LEADER:
+            retry = self._snapshot_retry_ticks
+            ticks = min(ticks, retry - self._ticks % retry)
+        return ticks
+
     def _watch_applying(self) -> None:
         changed = self.applying.look(self._ticks, self.raft.appliable, self.applied)
         if changed or self.applying.stuck:
@@ -511,6 +546,7 @@ class Replica:
                 self.raft.report_snapshot(peer, ok=False)
                 self.activate()
         elif peer == self.raft.leader:
+            self._host.ticker.catch_up()
             self.raft.forget_leader()
             self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
             self.activate()
@@ -737,6 +773,8 @@ class Replica:
         rsm = self.log_rsm
         if rsm is not None and rsm.state.hold_changes != self.hold_times.changes:
             self._host.holds_changed(self)
+        if self.shard == HAKEEPER_SHARD:
+            self._host.hakeeper_applied()
         if self._intake_waits():
             self.activate()
 

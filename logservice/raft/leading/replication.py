@@ -23,7 +23,7 @@ from logservice.raft.messages import (
 )
 from logservice.raft.ready import Role
 from logservice.raft.state import State
-from logservice.raft.tracker.progress import ProgressState
+from logservice.raft.tracker.progress import Progress, ProgressState
 
 
 def maybe_commit(s: State) -> bool:
@@ -176,6 +176,17 @@ def tick_leader(s: State) -> None:
         broadcast_heartbeat(s, reading.heartbeat_context(s))
 
 
+def ticks_to_act(s: State) -> int:
+    """See `Raft.ticks_to_act`; of a leader."""
+    config = s.config
+    if s.membership.auto_leave or (config.commit_notice_waits and _owes_commit(s)):
+        return 1
+    heartbeat = config.heartbeat_ticks - s.heartbeat_elapsed
+    period = config.election_ticks - s.election_elapsed
+    quiet = config.quiesce_ticks - s.idle_ticks  # <= 0: each heartbeat's answer is a chance
+    return max(1, min(heartbeat, period, quiet if quiet > 0 else heartbeat))
+
+
 def redundancy(s: State) -> tuple[int, int]:
     """Leader only: how many of the voters that store records can be counted on, and how many there
     are (of both halves of a joint membership). A witness saves nothing that was appended.
@@ -215,8 +226,16 @@ def _watch_own_disk(s: State) -> None:
 def _tell_commit(s: State) -> None:
     """An empty append for those who have entries that they do not know to be committed."""
     for replica, progress in s.tracker.others:
-        if progress.state is ProgressState.REPLICATE and progress.can_bump_commit(s.log.committed):
+        if _is_owed_commit(s, progress):
             send_append(s, replica, progress)
+
+
+def _owes_commit(s: State) -> bool:
+    return any(_is_owed_commit(s, progress) for _, progress in s.tracker.others)
+
+
+def _is_owed_commit(s: State, progress: Progress) -> bool:
+    return progress.state is ProgressState.REPLICATE and progress.can_bump_commit(s.log.committed)
 
 
 def check_quorum(s: State) -> None:

@@ -382,6 +382,11 @@ class RaftLog:
             self._read_failed = True  # until the next tick, so that the shell does not spin
             return ()
 
+    @property
+    def read_failed(self) -> bool:
+        """Whether something waits for the next tick, to be read again."""
+        return self._read_failed
+
     def retry_reads(self) -> None:
         """Storage may have recovered."""
         self._read_failed = False

@@ -1,0 +1,138 @@
+"""Ticker: counts the ticks of a store, and sleeps through those that do nothing but count.
+
+Theory of operation. Most ticks of an idle store change nothing: no heartbeat is due, nobody's
+patience ends. So after each look the store says in how many ticks something may be due, and the
+ticker sleeps until then and counts all of them in one go. A store that is busy says 1.
+
+What happens meanwhile rests on counted time: a heartbeat that comes ten ticks into a sleep sets an
+election timer back that has not heard of those ten yet. So whoever does something to a replica
+calls `catch_up` first, which counts the ticks that have passed, and `look_again` behind it: the
+ticker asks anew when something is due, and sleeps shorter if that is earlier.
+
+INV-HOST-TICK: a stall of this process counts against nobody. A timer that is late by a tick or more
+counts as one tick for every replica here, however late it is and whatever was slept for, because
+what the others sent meanwhile, which would have kept its election timer or its check of the quorum
+quiet, may still wait in a socket. A stall inside a sleep counts for no more than the sleep.
+(Leases are judged by a clock that goes on during a stall: INV-LEASE-1.)
+
+INV-HOST-TICK-2: ticks are never fast: when something is heard, and from then on, no more of them
+are counted than have passed, but for one that was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from logservice.clock import Clock
+
+
+class Ticker:
+    """One per NodeHost, on its loop thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        tick_s: float,
+        passed: Callable[[int, float], None],
+        due: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """`passed` is told how many ticks have passed, and what the clock shows. `due` says in how
+        many something may happen; what is below 1 counts as 1. `on_fatal` gets what they raise.
+        """
+        self._clock = clock
+        self._tick_s = tick_s
+        self._passed = passed
+        self._due = due
+        self._on_fatal = on_fatal
+        self._counted_s = 0.0
+        """When the newest counted tick was."""
+        self._sleeps = 1
+        """How many ticks the timer waits for, from then on."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_again = False
+
+    def start(self) -> None:
+        """The first tick comes after its time."""
+        self._counted_s = self._clock.monotonic()
+        self._sleep(1)
+
+    def stop(self) -> None:
+        """No more ticks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def catch_up(self) -> None:
+        """Something is about to happen to a replica: count the ticks that were slept through."""
+        if self._sleeps > 1 and self._timer is not None:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        now_s = self._clock.monotonic()
+        if self._is_late(now_s):
+            self._stalled(now_s)
+            return
+        ticks = min(int((now_s - self._counted_s) / self._tick_s), self._sleeps - 1)
+        if ticks > 0:
+            self._count(ticks, self._counted_s + ticks * self._tick_s, self._sleeps - ticks, now_s)
+
+    def look_again(self) -> None:
+        """Something has happened: in the next turn of the loop, behind what was scheduled before,
+        ask when something is due.
+        """
+        if self._sleeps > 1 and not self._looks_again:
+            self._looks_again = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        if self._timer is None or self._sleeps == 1:
+            return
+        ticks = self._asked()
+        if ticks < self._sleeps:
+            self._sleep(ticks)
+
+    def _fire(self) -> None:
+        now_s = self._clock.monotonic()
+        if self._is_late(now_s):
+            self._stalled(now_s)
+            return
+        due_s = self._counted_s + self._sleeps * self._tick_s
+        self._count(self._sleeps, min(due_s, now_s), 1, now_s)
+        if self._timer is not None:
+            self._sleep(self._asked())
+
+    def _is_late(self, now_s: float) -> bool:
+        return now_s >= self._counted_s + (self._sleeps + 1) * self._tick_s
+
+    def _stalled(self, now_s: float) -> None:
+        self._count(1, now_s, 1, now_s)
+        if self._timer is not None:
+            self._sleep(1)
+
+    def _count(self, ticks: int, until_s: float, left: int, now_s: float) -> None:
+        # Set first: what is told of the ticks may itself call `catch_up`.
+        self._counted_s, self._sleeps = until_s, left
+        try:
+            self._passed(ticks, now_s)
+        except BaseException as error:  # noqa: BLE001 - reported, and the process ends
+            self._on_fatal(error)
+
+    def _asked(self) -> int:
+        try:
+            return max(1, self._due())
+        except BaseException as error:  # noqa: BLE001 - reported, and the process ends
+            self._on_fatal(error)
+            return 1
+
+    def _sleep(self, ticks: int) -> None:
+        """Until so many ticks after the newest counted one, but half a tick at least."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now_s = self._clock.monotonic()
+        least_s = now_s + self._tick_s / 2 - ticks * self._tick_s
+        self._counted_s, self._sleeps = max(self._counted_s, least_s), ticks
+        wait_s = self._counted_s + ticks * self._tick_s - now_s
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._fire)
