@@ -157,6 +157,8 @@ class HeartbeatSender:
         self._base = 0
         self._full_due = False
         self._reported: dict[ShardId, ReplicaReport] = {}
+        self._stored: tuple[tuple[ShardId, ReplicaId], ...] = ()
+        """What is stored here of replicas that are in no report."""
         self._results: dict[int, CommandResult] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -349,8 +351,16 @@ class HeartbeatSender:
         if self._full_due:
             self._base, self._full_due = 0, False
         full = self._base == 0
-        known = {(report.shard, report.replica) for report in reports.values()}
-        stored = tuple(item for item in self._host.directories.replicas() if item not in known)
+        told = {
+            shard: report
+            for shard, report in reports.items()
+            # Quiesced replicas give the same object again: no need to compare its fields.
+            if full or ((before := self._reported.get(shard)) is not report and before != report)
+        }
+        if full or self._stored or self._are_others(reports, told):
+            known = {(report.shard, report.replica) for report in reports.values()}
+            stored = self._host.directories.replicas()
+            self._stored = tuple(item for item in stored if item not in known)
         described = self._describe()
         self._sequence += 1
         beat = proposals.StoreHeartbeat(
@@ -368,17 +378,9 @@ class HeartbeatSender:
                 **used_labels(self._host.cluster_version.value),
                 **({CLOCK_LABEL: "far"} if self._host.clocks.far else {}),
             },
-            replicas=tuple(
-                report
-                for shard, report in sorted(reports.items())
-                if full
-                or (
-                    # Sleeping replicas give the same object again: no need to compare its fields.
-                    (before := self._reported.get(shard)) is not report and before != report
-                )
-            ),
-            gone=() if full else tuple(sorted(set(self._reported) - set(reports))),
-            stored=stored,
+            replicas=tuple(told[shard] for shard in sorted(told)),
+            gone=() if full else tuple(sorted(self._reported.keys() - reports.keys())),
+            stored=self._stored,
             results=tuple(self._results[number] for number in sorted(self._results)),
             access_version=self._access.list.version,
             unattributed_loss=self._unattributed_loss,
@@ -388,6 +390,18 @@ class HeartbeatSender:
             quotas_version=self._host.quotas.version,
         )
         return beat, reports
+
+    def _are_others(
+        self, reports: Mapping[ShardId, ReplicaReport], told: Mapping[ShardId, ReplicaReport]
+    ) -> bool:
+        """Whether these are not the replicas of the newest heartbeat that was answered: only then
+        can data be stored here that was not before, and belongs to none of them.
+        """
+        before = self._reported
+        return len(reports) != len(before) or any(
+            shard not in before or before[shard].replica != report.replica
+            for shard, report in told.items()
+        )
 
     def _reports(self) -> dict[ShardId, ReplicaReport]:
         version = self._host.cluster_version.value
@@ -410,8 +424,10 @@ class HeartbeatSender:
                     halted=halted.reason[:_DETAIL_CHARACTERS],
                     repairing=shard in repairing,
                 )
-        self._encoded = {shard: self._encoded[shard] for shard in reports if shard in self._encoded}
-        self._made = {shard: self._made[shard] for shard in reports if shard in self._made}
+        for shard in self._made.keys() - reports.keys():
+            del self._made[shard]
+        for shard in self._encoded.keys() - reports.keys():
+            del self._encoded[shard]
         return reports
 
     def _report(self, info: ReplicaInfo) -> ReplicaReport:

@@ -236,6 +236,7 @@ class StoreDirectory:
             replay_entries_max=self._replay_entries_max,
             clock=host.clock,
             retain=retain,
+            ages=host.retention.ages,
         )
 
     def answer(self, host: NodeHost, worker: TruncationWorker) -> None:

@@ -120,6 +120,10 @@ class Retention:
         self.records = 0
         """Records that have gone by this store's word."""
 
+    def ages(self, shard: ShardId) -> bool:
+        """Whether anything of the log may go by its policy, for its age or what follows it."""
+        return _lets_go(self._limits.of(shard))
+
     async def visit(self, replica: Replica) -> None:
         """Propose what may go of the replica's log, if anything may."""
         policy = self._limits.of(replica.shard)

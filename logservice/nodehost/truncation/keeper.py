@@ -192,6 +192,11 @@ class SnapshotKeeper:
 
     # --- exporting -------------------------------------------------------------------------------
 
+    def is_exported(self, info: ReplicaInfo) -> bool:
+        """What is applied there is exported or installed already. As in `export`."""
+        newest = self.exports.newest_index(info.shard, info.replica)
+        return info.applied_index <= max(newest, info.first_index - 1)
+
     async def export(self, info: ReplicaInfo) -> Step:
         """Put the applied state aside, if it is newer than what is there. The exports must have
         been read (`read_exports`).
@@ -199,8 +204,7 @@ class SnapshotKeeper:
         shard, replica, exports = info.shard, info.replica, self.exports
         if not exports.is_read(shard, replica):
             return Step.EXPORT_FAILED
-        newest = exports.newest_index(shard, replica)
-        if info.applied_index <= max(newest, info.first_index - 1):
+        if self.is_exported(info):
             return Step.NOT_ADVANCED
         if not self.replicas.has_room_for(0):
             return Step.EXPORT_WITHOUT_ROOM  # before the state is copied, each second

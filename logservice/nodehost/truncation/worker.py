@@ -73,6 +73,10 @@ from logservice.nodehost.truncation.replicas_within import ReplicasWithin
 from logservice.nodehost.truncation.steps import Step
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 
+_SETTLED: Final = [Step.NOTHING_TRUNCATED, Step.NOT_ADVANCED]
+_SETTLED_PER_TURN: Final = 256
+"""Settled replicas that are passed over before other work gets its turn: half a millisecond."""
+
 _AS_MEANT: Final = (Step.INSTALLED, Step.LATER, Step.KEPT_FOR_MEMBER)
 """What stays then stays by a rule, and within its bound."""
 
@@ -120,18 +124,23 @@ class TruncationWorker:
         hakeeper_bytes_max: int = HAKEEPER_LOG_BYTES_MAX,
         clock: Clock | None = None,
         retain: Callable[[ShardId], Awaitable[None]] | None = None,
+        ages: Callable[[ShardId], bool] = lambda _: False,
     ) -> None:
         """`executor` runs the exports' file work and applies what is replayed; it must not be the
         one that writes commit groups. `later_bytes`: what may stay while the truncation LSN moves.
 
         `collect_garbage` frees what installs and removals left; it runs once per `run_once`.
-        `retain`: let go what the log's policy does not keep, if the log is led here.
+        `retain`: let go what the log's policy does not keep, if the log is led here; `ages`:
+        whether it has such a policy.
         """
         self._replicas = replicas
         self.exports = self._exports = exports
         self.meter = self._meter = meter
         self._collect_garbage = collect_garbage
         self._retain = retain
+        self._ages = ages
+        self._settled: dict[ShardId, ReplicaInfo] = {}
+        """Pictures of quiesced replicas that the newest visit found nothing to do at."""
         self._alarm_bytes = alarm_bytes
         self._later_bytes = later_bytes
         self._hakeeper_entries_max = hakeeper_entries_max
@@ -193,9 +202,16 @@ class TruncationWorker:
         alarms: list[TruncationAlarm] = []
         try:
             counts.update(await self._remove_leftovers())
-            for shard in [info.shard for info in self._replicas.infos()]:
+            for number, known in enumerate(self._replicas.infos()):
+                shard = known.shard
                 # It is looked at afresh: it may have stopped or moved on while others were visited.
                 info = self._replicas.info(shard)
+                if info is not None and self._is_settled(info):
+                    visited += 1
+                    counts.update(_SETTLED)
+                    if number % _SETTLED_PER_TURN == 0:
+                        await asyncio.sleep(0)
+                    continue
                 if info is not None:
                     visited += 1
                     if self._retain is not None:
@@ -256,7 +272,23 @@ class TruncationWorker:
             return []
         steps = await self._visit(now, alarms)
         self.decisions.visited((info.shard, info.replica), steps)
+        if steps == _SETTLED and now.quiesced:
+            self._settled[info.shard] = now
+        else:
+            self._settled.pop(info.shard, None)
         return steps
+
+    def _is_settled(self, info: ReplicaInfo) -> bool:
+        """Whether a visit would do nothing, as the one before did: nothing at all has changed, no
+        policy lets go what gets old, and there is no hold to outlive its reader. A quiesced replica
+        gives the same picture until something changes.
+        """
+        return (
+            self._settled.get(info.shard) is info
+            and not info.holds
+            and self.keeper.is_exported(info)
+            and not self._ages(info.shard)
+        )
 
     async def _visit(self, info: ReplicaInfo, alarms: list[TruncationAlarm]) -> list[Step]:
         """One visit; each half of it is counted on its own."""
@@ -378,6 +410,9 @@ class TruncationWorker:
                 continue
             counts[Step.LEFTOVER_REMOVED] += 1
         self.decisions.keep_only(stored)
+        running = {info.shard for info in self._replicas.infos()}
+        for shard in self._settled.keys() - running:
+            del self._settled[shard]
         for known in (self._stalled, self._seen):
             for key in [key for key in known if key not in stored]:
                 del known[key]
