@@ -15,7 +15,6 @@ INV-READY: Readys are persisted in the order they were taken.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -179,7 +178,7 @@ class Raft:
         log = self._state.log
         self._hard_state = HardState(hard_state.term, hard_state.vote, Index(log.committed))
         self._soft_state = SoftState(NO_REPLICA, Role.FOLLOWER)
-        self._writes: deque[_Write] = deque()
+        self._writes: list[_Write] = []
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -453,7 +452,7 @@ class Raft:
         if not writes or writes[0].ready is not ready:
             invariant(not _must_write(ready), "INV-READY", waiting=len(writes))
             return
-        write = writes.popleft()
+        write = writes.pop(0)
         own = self._state.id
         for message in ready.messages_after_append:
             if message.to == own:

@@ -44,7 +44,8 @@ def tick_leader(s: State) -> None:
     if s.idle_ticks >= s.config.quiesce_ticks and _everybody_has_everything(s):
         s.quiesced = True
         s.lease_from = -1
-        for replica, _ in s.tracker.others:
+        for replica, progress in s.tracker.others:
+            progress.inflights.forget_room()
             s.messages.append(
                 Quiesce(to=replica, sender=s.id, term=Term(s.term), index=Index(last))
             )

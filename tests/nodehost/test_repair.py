@@ -25,6 +25,7 @@ from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.integrity import repair
 from logservice.nodehost.integrity.repair import FETCH, Repairer
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries, installed
@@ -418,7 +419,10 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
     await cluster.stores[away].down()
     damaged = leader if leads else other
     replica = cluster.replica(damaged)
-    monkeypatch.setattr(replica, "tick", lambda now_s: None)
+    tick = Replica.tick
+    monkeypatch.setattr(
+        Replica, "tick", lambda self, now_s: None if self is replica else tick(self, now_s)
+    )
     logdb, log = replica.directory.logdb, replica.log
     faults: list[Fault | None] = []
 

@@ -15,7 +15,6 @@ INV-PENDING-1: an entry's outcomes come in the order, and under the proposal ids
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -71,7 +70,7 @@ class PendingBook:
         self.stages = stages
         self._by_index: dict[int, tuple[int, Sequence[Pending], float]] = {}
         self._committed = 0
-        self._commits: deque[tuple[int, float]] = deque()
+        self._commits: list[tuple[int, float]] = []
         """The commit indexes that were told, and when, ascending; those below what is applied are
         let go."""
         self.count = 0
@@ -116,7 +115,7 @@ class PendingBook:
         """A committed entry was applied: answer whoever waited for its index."""
         commits = self._commits
         while commits and commits[0][0] < entry.index:
-            commits.popleft()
+            commits.pop(0)
         found = self._by_index.pop(entry.index, None)
         if found is None:
             return

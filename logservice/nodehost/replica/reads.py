@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -46,7 +45,7 @@ class ReadBook:
         self.waiting: list[_Waiting] = []
         """The reads for which no round was begun yet."""
         self._rounds: dict[bytes, tuple[int, list[_Waiting]]] = {}
-        self.unapplied: deque[tuple[Index, list[_Waiting]]] = deque()
+        self.unapplied: list[tuple[Index, list[_Waiting]]] = []
         """The reads that are confirmed at an index that is not applied here yet."""
         self._count = 0
 
@@ -87,7 +86,7 @@ class ReadBook:
     def applied(self, index: Index) -> None:
         """Everything up to `index` is applied."""
         while self.unapplied and self.unapplied[0][0] <= index:
-            wanted, batch = self.unapplied.popleft()
+            wanted, batch = self.unapplied.pop(0)
             self._serve(wanted, batch)
 
     def retry_lost(self, tick: int, ticks_max: int) -> bool:

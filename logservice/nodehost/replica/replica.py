@@ -208,8 +208,49 @@ class ReplicaHost(Protocol):
 class Replica:
     """One replica of one shard on this store."""
 
-    _redundancy = ((-1, Term(0)), (0, 0))
-    """The tick and term of the newest count of healthy voters, and the count."""
+    __slots__ = (
+        "_campaign_tick",
+        "_catch_up",
+        "_held",
+        "_host",
+        "_last_state",
+        "_lsn_waiters",
+        "_on_halt",
+        "_options",
+        "_preparation",
+        "_quiesced_info",
+        "_random",
+        "_redundancy",
+        "_snapshot_retry_ticks",
+        "_ticks",
+        "_unpersisted_votes",
+        "_unwritten",
+        "_unwritten_state",
+        "admission",
+        "applied",
+        "applied_term",
+        "applying",
+        "book",
+        "damaged",
+        "directory",
+        "hearing",
+        "hold_times",
+        "incarnation",
+        "intake",
+        "log",
+        "log_rsm",
+        "pace",
+        "raft",
+        "reader",
+        "reads",
+        "replica_id",
+        "shard",
+        "state_machine",
+        "stopped",
+        "store_id",
+        "ticked",
+        "witness",
+    )
 
     def __init__(
         self,
@@ -284,6 +325,8 @@ class Replica:
         """Whether it is told of time. A new replica is not, until it is first activated;
         `quiesce.Quiescence` alone changes this."""
         self._quiesced_info: ReplicaInfo | None = None
+        self._redundancy = ((-1, Term(0)), (0, 0))
+        """The tick and term of the newest count of healthy voters, and the count."""
 
     def _make_intake(self, origin: int) -> Intake:
         host = self._host

@@ -45,32 +45,42 @@ class Inflights:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.bytes = 0
-        self._window: deque[tuple[int, int]] = deque()
+        self._window: deque[tuple[int, int]] | None = None
+        """None while nothing is on the way: an empty deque takes a block of 64."""
 
     def __len__(self) -> int:
         """Messages on the way."""
-        return len(self._window)
+        return len(self._window) if self._window is not None else 0
 
     def add(self, last_index: int, size: int) -> None:
         """A message up to `last_index` left; indexes only grow."""
+        if self._window is None:
+            self._window = deque()
         self._window.append((last_index, size))
         self.bytes += size
 
     def free_through(self, index: int) -> None:
         """The follower has everything up to `index`."""
         window = self._window
+        if window is None:
+            return
         while window and window[0][0] <= index:
             self.bytes -= window.popleft()[1]
 
     def full(self) -> bool:
         """Whether no further entries may be sent."""
-        return len(self._window) >= self.max_messages or (
+        return len(self) >= self.max_messages or (
             self.max_bytes > 0 and self.bytes >= self.max_bytes
         )
 
+    def forget_room(self) -> None:
+        """The shard is idle: take no memory while nothing is on the way."""
+        if not self._window:
+            self._window = None
+
     def reset(self) -> None:
         """Forget everything: what is on the way may be lost."""
-        self._window.clear()
+        self._window = None
         self.bytes = 0
 
 
