@@ -69,6 +69,8 @@ class Store:
         self.inline_max_s = 1.0
         self.vfs: Vfs = PosixVfs()
         self.quiesce_ticks = 0
+        self.version = 1
+        """The cluster version that it knows of from its start on."""
         self.election_ticks = 20
         self.apply_stuck_s = bounds.APPLY_STUCK_S
         self.catch_up: dict[str, int] = {}
@@ -97,6 +99,7 @@ class Store:
         self.incarnation = self.parts.host.identity.incarnations[0]
         self.host = self.parts.host
         self.host.requests.directory = Everybody()
+        self.host.cluster_version.learn(self.version)
         await self.host.start()
         return self.host
 

@@ -91,6 +91,14 @@ async def test_ticks_are_not_saved_up_at_the_first_cluster_version(
     assert host.local.rsm.state.tick == 5
 
 
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
 async def test_followers_and_strangers_do_nothing() -> None:
     host, shell = rig(leads=False)
     assert not await shell.tick_once()
@@ -126,3 +134,64 @@ async def test_failures_cost_one_tick_each() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_the_loop_sleeps_through_the_ticks_that_it_saves_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second has ten ticks, one entry and one or two turns of the loop. An entry that comes when
+    most are saved takes them along, and what ends the quiet ends the sleep.
+    """
+    host, shell = rig()
+    shard0 = host.local
+    assert shard0 is not None
+    await shell.tick_once()
+    quiet = True
+    monkeypatch.setattr("logservice.hakeeper.repair.check.quiet", lambda _: quiet)
+    host.cluster_version.learn(NEWEST)
+    shard0.rsm.state.cluster_version = NEWEST
+    clock = FakeClock()
+    monkeypatch.setattr(host, "clock", clock)
+    slept: list[float] = []
+    ended = 0
+
+    class Sleep:
+        async def sleep(self, seconds: float) -> None:
+            slept.append(round(seconds, 3))
+            if len(slept) > len(wakes):
+                raise asyncio.CancelledError
+            clock.now_s += wakes[len(slept) - 1]
+            shell.applied()
+
+        def end(self) -> None:
+            nonlocal ended
+            ended += 1
+
+    monkeypatch.setattr(shell, "_pause", Sleep())
+
+    async def sleeps(*seconds: float) -> list[int]:
+        """Ticks of the entries while the loop sleeps for so long each time."""
+        nonlocal wakes
+        wakes = list(seconds)
+        slept.clear()
+        shard0.applied.clear()
+        shell._saved = 0
+        with pytest.raises(asyncio.CancelledError):
+            await shell.run()
+        return [one.count for one in shard0.applied if isinstance(one, proposals.Tick)]
+
+    wakes: list[float] = []
+    assert await sleeps(0.9, 1.0) == [10, 10]
+    assert slept == [0.9, 1.0, 1.0]
+    ended = 0
+    assert await sleeps(0.75) == [8], "an entry came when most were saved"
+    assert ended == 1
+    assert await sleeps(0.35) == [], "one that came earlier changes nothing"
+    assert ended == 1
+    assert await sleeps(60.0, 0.8) == [10], "a stall is one tick"
+    assert slept == [0.9, 0.8, 1.0]
+    quiet = False
+    assert await sleeps(0.1, 0.1) == [1, 1, 1]
+    host.leads = False
+    assert await sleeps(0.4) == []
+    assert slept == [1.0, 1.0], "who does not lead has nothing to save up"

@@ -466,6 +466,14 @@ def test_a_request_that_is_faster_than_its_announcement_is_heard_with_it() -> No
     assert hearing.announced(Term(7), ReplicaId(3)) is None, "its term has come"
     core.term = Term(7)
     clock.now_s = 5.0
+    kept = asks(3, 8)
+    clock.now_s = 6.0
+    assert hearing.announced(Term(7), ReplicaId(3)) == kept, "in time"
+    clock.now_s = 10.0
+    asks(3, 8)
+    clock.now_s = 11.1
+    assert hearing.announced(Term(7), ReplicaId(3)) is None, "its candidate has given up"
+    clock.now_s = 20.0
     asks(3, 8)
     hearing.members = Members(at_home(1, 2), Membership())
     assert hearing.announced(Term(7), ReplicaId(3)) is None, "it is no member any more"

@@ -193,6 +193,67 @@ async def test_only_differences_are_sent() -> None:
     assert len(proposals.encode(last)) < 400
 
 
+async def test_what_is_stored_is_looked_at_when_the_replicas_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And now and then all the same, and as long as something is stored that does not run."""
+    rig = Rig()
+    rig.run_here(ONE, 1024)
+    looks = 0
+    stored = rig.host.directories.replicas
+
+    def counted() -> list[tuple[ShardId, ReplicaId]]:
+        nonlocal looks
+        looks += 1
+        return stored()
+
+    monkeypatch.setattr(rig.host.directories, "replicas", counted)
+
+    async def looked(beats: int = 5) -> int:
+        nonlocal looks
+        looks = 0
+        for _ in range(beats):
+            await rig.sender.beat_once()
+        return looks
+
+    assert await looked() == 1, "the first report is a full one"
+    assert await looked() == 0
+    rig.run_here(ONE, 1024, applied_index=Index(9))
+    assert await looked() == 0
+    rig.run_here(TWO, 1025)
+    assert await looked() == 1
+    rig.run_here(TWO, 1026)
+    assert await looked() == 5, "another replica of the shard: the first one's data is still there"
+    assert rig.beats()[-1].stored == ((TWO, ReplicaId(1025)),)
+    rig.host.stored.discard((TWO, ReplicaId(1025)))
+    assert await looked() == 1
+    del rig.host.infos[TWO]
+    assert await looked() == 5
+    rig.host.stored.discard((TWO, ReplicaId(1026)))
+    assert await looked(60) == 3, "once more, and at every thirtieth"
+
+
+async def test_heartbeats_of_stores_with_a_replica_of_shard_0_go_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    ended: list[float] = []
+
+    class Clock:
+        now_s = 0.0
+
+        def monotonic(self) -> float:
+            return self.now_s
+
+    clock = Clock()
+    monkeypatch.setattr(rig.host, "clock", clock)
+    monkeypatch.setattr(rig.sender._pause, "end", lambda: ended.append(clock.now_s))
+    rig.sender._interval_s, rig.sender._next_s = 1.0, 10.0
+    for clock.now_s in (9.0, 9.7, 9.8, 9.99, 10.0, 10.5):
+        rig.sender.hakeeper_applied()
+    assert ended == [9.8, 9.99], "when it is nearly due, and never twice"
+
+
 async def test_after_a_lost_answer_everything_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,22 +8,28 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, NotReady
 
+from logservice import bounds
 from logservice.ids import ReplicaId, ShardId, StoreId
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import quiesce
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.versions import NEWEST
 from tests.nodehost.cluster import SHARD, Cluster, request
 from tests.waiting import eventually
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+@pytest.fixture(params=[1, NEWEST])
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """With both forms of the beat: from version 2 on its answer is another one."""
     cluster = Cluster(tmp_path)
     for store in cluster.stores.values():
         store.quiesce_ticks = 10
+        store.version = request.param
     await cluster.up()
     yield cluster
     await cluster.down()
@@ -98,9 +104,16 @@ async def test_quiesced_info_is_one_object_until_something_changes(
     assert awake.applied_lsn == info.applied_lsn + 1
 
 
+async def never(sender: PeerIdentity, beat: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Who hangs answers nothing."""
+    raise NotReady("it hangs")
+
+
 async def test_a_leader_whose_store_hangs_is_replaced(cluster: Cluster) -> None:
     leader = await quiesce_all(cluster)
-    cluster.host(leader).ticker.stop()  # its connections stay up, and it says nothing any more
+    host = cluster.host(leader)
+    host.ticker.stop()  # its connections stay up, and it says nothing any more
+    host.requests.register(quiesce.BEAT, never)
     others = [number for number in (1, 2, 3) if number != leader]
     await eventually(lambda: any(cluster.replica(number).ready_to_lead for number in others))
 
@@ -148,6 +161,70 @@ async def test_a_follower_that_applies_slowly_is_not_taken_for_a_lost_store(
     await ticks_pass(cluster, leader, 3 * host._quiescence._silent_ticks)
     assert len(host._quiescence) == 1
     assert slow.raft.quiesced
+
+
+async def test_one_of_two_stores_asks_and_the_other_answers(tmp_path: Path) -> None:
+    """From cluster version 2 on, until the one that asks falls silent."""
+    cluster = Cluster(tmp_path)
+    for store in cluster.stores.values():
+        store.quiesce_ticks, store.version = 10, NEWEST
+    await cluster.up()
+    await quiesce_all(cluster)
+    await ticks_pass(cluster, 1, 40)  # who asked before they knew of each other has stopped
+    asked: set[tuple[str, str]] = set()
+    for number in (1, 2, 3):
+        host = cluster.host(number)
+
+        async def hear(
+            sender: PeerIdentity, beat: tuple[int, ...], own: NodeHost = host
+        ) -> tuple[int, ...] | None:
+            asked.add((sender.store_id, own.identity.store_id))
+            return await own._quiescence._on_beat(sender, beat)
+
+        host.requests.register(quiesce.BEAT, hear)
+    await ticks_pass(cluster, 1, 60)
+    assert asked <= {("store-1", "store-2"), ("store-1", "store-3"), ("store-2", "store-3")}
+    assert len(asked) >= 2, (
+        "two followers share their leaders only, so they may have nothing to say"
+    )
+    assert quiesced(cluster) == {1, 2, 3}
+    cluster.host(1).ticker.stop()
+    await eventually(lambda: {one for one, other in asked if other == "store-1"} != set())
+    await cluster.down()
+
+
+async def test_an_idle_store_sleeps_until_the_next_beat(cluster: Cluster) -> None:
+    """And a replica that is asked for something has each tick counted."""
+    leader = await quiesce_all(cluster)
+    host = cluster.host(leader)
+    await eventually(lambda: host._ticks_to_act() > 2)
+    host.replicas.running[SHARD].reads.add(asyncio.get_running_loop().create_future(), 1e9)
+    host._quiescence.touch(host.replicas.running[SHARD])
+    assert host._ticks_to_act() == 1
+
+
+async def test_many_replicas_that_count_time_are_ticked_one_by_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches TICK_SLEEP_REPLICAS_MAX, made small."""
+    leader = await quiesce_all(cluster)
+    quiescence = cluster.host(leader)._quiescence
+    quiescence.touch(cluster.host(leader).replicas.running[SHARD])
+    monkeypatch.setattr(bounds, "TICK_SLEEP_REPLICAS_MAX", 0)
+    assert quiescence.ticks_to_act() == 1
+
+
+def test_shard_0_quiesces_between_its_entries() -> None:
+    """HAKEEPER_QUIESCE_MS, in ticks; never later than a log, and never where none quiesces."""
+
+    def ticks(shard: int, **options: int) -> int:
+        return NodeHostOptions(**options).raft_config(ShardId(shard), ReplicaId(1)).quiesce_ticks
+
+    assert ticks(1) == 200
+    assert ticks(0) * 50 == bounds.HAKEEPER_QUIESCE_MS
+    assert ticks(0, tick_ms=1000) == 2
+    assert ticks(0, quiesce_ticks=3) == 3
+    assert ticks(0, quiesce_ticks=0) == 0
 
 
 async def test_an_answer_to_a_beat_is_not_answered(tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ from logservice.nodehost.disks.executor import Executor, InlineExecutor, ThreadE
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.steps import Step
-from logservice.nodehost.truncation.worker import TruncationReport, TruncationWorker
+from logservice.nodehost.truncation.worker import (
+    TruncationAlarm,
+    TruncationReport,
+    TruncationWorker,
+)
 from logservice.raft.ready import Role
 from logservice.snapshot import Snapshot
 from tests.nodehost.fake_meter import FakeMeter
@@ -507,6 +511,64 @@ async def test_an_idle_shard_causes_no_file_work(world: World) -> None:
     world.vfs.capacity_bytes = 0
     for _ in range(3):
         assert await world.steps() == {Step.NOTHING_TRUNCATED, Step.NOT_ADVANCED}
+
+
+async def test_a_quiesced_replica_at_which_nothing_was_to_do_is_passed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives the same picture until something changes; what goes by age or outlives a reader is
+    looked at all the same.
+    """
+    log = world.host.add(1, 11)
+    log.append(5)
+    ages = False
+    world.worker._ages = lambda _: ages
+    made = world.host._info
+    pictures: dict[tuple[object, ...], ReplicaInfo] = {}
+    holds = 0
+
+    def picture(replica: FakeReplica) -> ReplicaInfo:
+        now = (replica.applied, replica.installed, replica.truncated, holds)
+        return pictures.setdefault(now, replace(made(replica), quiesced=True, holds=holds))
+
+    monkeypatch.setattr(world.host, "_info", picture)
+    visits = 0
+    visit = world.worker._visit
+
+    async def counted(info: ReplicaInfo, alarms: list[TruncationAlarm]) -> list[Step]:
+        nonlocal visits
+        visits += 1
+        return await visit(info, alarms)
+
+    monkeypatch.setattr(world.worker, "_visit", counted)
+    idle = {Step.NOTHING_TRUNCATED, Step.NOT_ADVANCED}
+
+    async def visited(runs: int = 3) -> int:
+        nonlocal visits
+        visits = 0
+        for _ in range(runs):
+            report = await world.run()
+            assert report.visited == 1
+        return visits
+
+    assert await visited() == 2, "it exported, and then found nothing to do"
+    assert await visited() == 0
+    assert await world.steps() == idle, "it counts as visited"
+    log.append(1)
+    assert await visited() == 2
+    world.exports.remove_replica(log.shard, log.replica)
+    assert await visited() == 2, "the export is gone"
+    log.truncated = Lsn(log.next_lsn - 1)
+    assert await visited() > 0
+    await visited()
+    assert await visited() == 0
+    ages = True
+    assert await visited() == 3
+    ages, holds = False, 1
+    assert await visited() == 3
+    del world.host.replicas[log.shard]
+    await world.run()
+    assert not world.worker._settled
 
 
 async def test_exports_behind_what_is_installed_are_dropped(world: World) -> None:

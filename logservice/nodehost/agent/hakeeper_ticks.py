@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 _SAVED_SINCE = 2
 """From this cluster version on an entry may bring several ticks."""
 
+_EARLY: Final = 0.01
+"""By so much of a tick a timer may be early."""
+
 _RIPE: Final = 0.7
 """Of the ticks that an entry may bring, so many go along with another entry."""
 
@@ -78,6 +81,8 @@ class HAKeeperTicks:
         """When the newest tick was that is counted."""
         self._sleeps = 1
         """For how many ticks the loop sleeps."""
+        self._led = False
+        """Shard 0's leader was here at the newest tick."""
         self._ripe = False
         """The ticks that are saved go with the entry that was just applied."""
 
@@ -88,9 +93,10 @@ class HAKeeperTicks:
         while True:
             self._sleeps = 1
             try:
-                if not await self.tick_once(passed):
+                self._led = await self.tick_once(passed)
+                if not self._led:
                     self._sleeps = bounds.HAKEEPER_TICKS_PER_ENTRY_MAX
-                elif self._saved:
+                elif self._saved or self._quiet():
                     self._sleeps = self._most - self._saved
             except LogServiceError as error:
                 logger.debug("HAKeeper's tick was not applied: %s", error)
@@ -103,8 +109,8 @@ class HAKeeperTicks:
         """An entry of shard 0 was applied here: the sleep may have been planned for too long."""
         if self._sleeps == 1 or not self._leads():
             return
-        self._ripe = self._saved > 0 and self._saved + self._passed() > self._most * _RIPE
-        if self._ripe or not self._saved or not self._quiet():
+        self._ripe = self._led and self._saved + self._passed() > self._most * _RIPE
+        if self._ripe or not self._led or not self._quiet():
             self._pause.end()
 
     def _until_s(self, ticks: int) -> float:
@@ -115,15 +121,15 @@ class HAKeeperTicks:
     def _passed(self) -> int:
         """How many ticks have passed, but for those of a stall."""
         slept = (self._host.clock.monotonic() - self._began_s) / self._interval_s
-        return 1 if slept >= self._sleeps + 1 else min(self._sleeps, int(slept))
+        return 1 if slept >= self._sleeps + 1 else min(self._sleeps, int(slept + _EARLY))
 
     def _pass(self) -> int:
         """Count the ticks that have passed. Those before this store led are its predecessor's."""
         now_s, passed = self._host.clock.monotonic(), max(1, self._passed())
         through_s = self._began_s + passed * self._interval_s
-        in_time = through_s <= now_s < through_s + self._interval_s
+        in_time = now_s < through_s + self._interval_s
         self._began_s = through_s if in_time else now_s
-        return passed if self._saved else 1
+        return passed if self._led else 1
 
     def _leads(self) -> bool:
         info = self._host.replicas.info(HAKEEPER_SHARD)

@@ -26,6 +26,9 @@ others. HAKeeper hears of a shard from its leader's store, and does not hear thi
 not replace the replicas here as long as they lead. Why it was turned away is kept for `/readyz`,
 which says it until a heartbeat is answered.
 
+Heartbeats of stores with a replica of shard 0 go together: each entry of shard 0 that is applied
+here sends one that is nearly due (`hakeeper_applied`).
+
 A heartbeat that is not answered is one line in the log for each reason, and not one for each
 interval: a store may be turned away for days.
 
@@ -88,6 +91,10 @@ logger = logging.getLogger(__name__)
 
 _TURNED_AWAY: Final = "joining"
 """Said in a refusal of HAKeeper: why the store is none of the cluster's (`stores.enrolment`)."""
+
+_STORED_BEATS: Final = 30
+"""At every so many heartbeats what is stored here is looked at, although nothing says that it has
+changed."""
 
 _TOGETHER: Final = 0.25
 """Of the interval: by so much a heartbeat may be early to go with those of other stores."""
@@ -357,7 +364,8 @@ class HeartbeatSender:
             # Quiesced replicas give the same object again: no need to compare its fields.
             if full or ((before := self._reported.get(shard)) is not report and before != report)
         }
-        if full or self._stored or self._are_others(reports, told):
+        looks = self._sequence % _STORED_BEATS == 0
+        if full or looks or self._stored or self._are_others(reports, told):
             known = {(report.shard, report.replica) for report in reports.values()}
             stored = self._host.directories.replicas()
             self._stored = tuple(item for item in stored if item not in known)

@@ -92,8 +92,8 @@ class Hearing:
         self._budget = TermBudget(election_timeout_s)
         self._doubt_s: float | None = None
         """Since when members say that they lead while none is believed."""
-        self._early: RequestVote | None = None
-        """The newest campaign that nobody has announced yet."""
+        self._early: tuple[RequestVote, float] | None = None
+        """The newest campaign that nobody has announced yet, and when it was heard."""
 
     def hear(self, peer: PeerIdentity, message: Message) -> Message | None:
         """What the core gets for `message` of `peer`: the message, or a harmless one that raises
@@ -142,8 +142,11 @@ class Hearing:
         """
         now_s = self._clock.monotonic()
         self.transfers.announced(term, target, now_s)
-        early, self._early = self._early, None
-        if early is None or not self.transfers.allowed(early.term, early.sender, now_s):
+        kept, self._early = self._early, None
+        if kept is None or now_s - kept[1] > self._election_s:
+            return None
+        early = kept[0]
+        if not self.transfers.allowed(early.term, early.sender, now_s):
             return None
         known = self.members.get(early.sender) is not None and early.term > self._raft.term
         return early if known else None
@@ -198,7 +201,7 @@ class Hearing:
                 if self.transfers.allowed(message.term, message.sender, now_s):
                     return message
                 self._refuse(store, Refusal.TRANSFER, f"a campaign for {message.term} by nobody")
-                self._early = message
+                self._early = (message, now_s)
                 message = replace(message, transfer=False)
             if raft.hears_leader:
                 return message  # the core does not look at it

@@ -7,9 +7,13 @@ honoured from that target, for the term after the leader's, for one election tim
 request it is cleared, and then stickiness applies.
 
 The candidate's request may be faster than the announcement: both leave the leader at once, and take
-different ways. So the newest such request is kept, and heard when it is announced (`Hearing`). An
-announcement that is lost costs the vote of that voter. The votes of the old leader, and of the
-voters that heard the announcement, remain.
+different ways. So the newest such request is kept, for an election timeout, and heard when it is
+announced (`Hearing`). To Raft that is a delay as any network may make it: the core judges the
+request when it is heard, by the term, the vote and the log of then. It is kept no longer, because
+its candidate has given that term up by then, and whoever heard it would leave the leader for a term
+without a candidate. One small message is kept, whoever sends many. An announcement that is lost
+costs the vote of that voter. The votes of the old leader, and of the voters that heard the
+announcement, remain.
 """
 
 from __future__ import annotations
