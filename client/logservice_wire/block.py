@@ -103,7 +103,7 @@ def encode_block(
     if count > bounds.records_max:
         raise _too_large("block_records", count, bounds.records_max)
     try:
-        offsets = array("i", accumulate(map(len, records), initial=0))
+        offsets = array("i", [*accumulate(map(len, records), initial=0)])
     except OverflowError as error:
         raise _too_large("block_bytes", sum(map(len, records)), bounds.bytes_max) from error
     value_bytes = offsets[count]

@@ -1,12 +1,8 @@
-"""ReadAnswer: the ReadResponse message, whose large blocks are copied once on either side.
+"""ReadAnswer: the ReadResponse message as it is read, without a copy of its large blocks into it.
 
-Theory of operation. A block that goes through a protobuf message is copied four times where it is
-written (into bytes, into the message, into the encoder's memory, into the bytes to send), and twice
-where it is read. For large blocks that was most of what a read cost beside gRPC. So here they go
-past the message: protobuf writes and reads everything else, and what is between is the wire format
-itself. That is one tag and one length for a field. The fields of one message may come in pieces: a
-parser merges them, and appends to a list in order. What is written is a ReadResponse for every
-protobuf library, and what any of them wrote can be read.
+Theory of operation. Protobuf copies a block into the message, and again into the bytes that the
+caller gets. Large blocks are cut out of the bytes that arrived instead; protobuf reads everything
+else. How they are written: `pieced`.
 
 INV-ANSWER-WIRE: `parsed` says of all bytes what protobuf says of them, refusals included.
 """
@@ -18,12 +14,9 @@ from typing import Final
 
 from logservice_wire.v1 import log_pb2
 
-LARGE_BYTES: Final = 8 * 1024
-"""From this size on a block is written past the message: it saves three copies."""
-
-PARSED_LARGE_BYTES: Final = 256 * 1024
-"""From this size on a block is read past the message: it saves one copy, and costs a walk over the
-fields in Python.
+LARGE_BYTES: Final = 256 * 1024
+"""From this size on a block is read past the message: a walk over the fields in Python costs as
+much as the copy of a smaller one.
 """
 
 _BLOCKS: Final = 0x12
@@ -70,19 +63,12 @@ class ReadAnswer:
 
 def parsed(data: bytes) -> ReadAnswer:
     """The answer in `data`. Raises protobuf's DecodeError."""
-    if len(data) >= PARSED_LARGE_BYTES:
+    if len(data) >= LARGE_BYTES:
         found = _with_large_blocks(data)
         if found is not None:
             return found
     response = log_pb2.ReadResponse.FromString(data)
     return ReadAnswer(response, response.blocks)
-
-
-def large_block(rest: log_pb2.LogBlock, block: bytes | memoryview) -> list[bytes | memoryview]:
-    """The pieces of a field ``ReadResponse.blocks`` that is `rest` and the bytes `block`."""
-    other = rest.SerializeToString()
-    own = b"\x1a" + _varint(len(block))
-    return [b"\x12" + _varint(len(other) + len(own) + len(block)) + other + own, block]
 
 
 def _with_large_blocks(data: bytes) -> ReadAnswer | None:
@@ -91,7 +77,7 @@ def _with_large_blocks(data: bytes) -> ReadAnswer | None:
     blocks: list[Run] = []
     begun = position = 0
     for tag, begin, end in _fields(data, 0, len(data)):
-        if tag == _BLOCKS and end - begin >= PARSED_LARGE_BYTES:
+        if tag == _BLOCKS and end - begin >= LARGE_BYTES:
             large = _large(data, begin, end)
             if large is None:
                 return None
@@ -123,7 +109,7 @@ def _large(data: bytes, begin: int, end: int) -> LargeBlock | None:
         else:
             found = at, after
         position = after
-    if position != end or found is None or found[1] - found[0] < PARSED_LARGE_BYTES // 2:
+    if position != end or found is None or found[1] - found[0] < LARGE_BYTES // 2:
         return None
     rest = log_pb2.LogBlock.FromString(b"".join(others))
     return LargeBlock(rest, data[found[0] : found[1]])
@@ -152,12 +138,3 @@ def _fields(data: bytes, position: int, end: int) -> Iterable[tuple[int, int, in
         if position > end:
             return
         yield tag, begin, position
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)

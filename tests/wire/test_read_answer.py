@@ -8,16 +8,17 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
-from logservice_wire import read_answer
+from logservice_wire import pieced, read_answer
 from logservice_wire.errors import Reason
-from logservice_wire.read_answer import PARSED_LARGE_BYTES, LargeBlock, ReadAnswer, parsed
+from logservice_wire.pieced import Pieced
+from logservice_wire.read_answer import LargeBlock, ReadAnswer, parsed
 from logservice_wire.v1 import log_pb2
 
 from logservice.ids import Lsn, Term
 from logservice.nodehost.replica.log_reading import LogRun
 from logservice.server.services.answer_bytes import AnswerBytes
 
-LARGE, SMALL = PARSED_LARGE_BYTES, read_answer.LARGE_BYTES
+LARGE, SMALL = read_answer.LARGE_BYTES, pieced.LARGE_BYTES
 
 SIZES = (0, 1, 127, 128, SMALL - 1, SMALL, 100_000, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE)
 
@@ -78,6 +79,20 @@ def test_protobuf_reads_what_it_wrote(sizes: list[int], seed: int) -> None:
     assert size == len(data) == answer.ByteSize()
 
 
+@given(st.lists(st.sampled_from(SIZES), max_size=8), st.booleans())
+def test_an_append_is_written_as_protobuf_writes_it(sizes: list[int], opens: bool) -> None:
+    wanted, written = log_pb2.AppendStreamRequest(), log_pb2.AppendStreamRequest()
+    if opens:
+        wanted.open.shard_id = written.open.shard_id = 5
+    message = Pieced(written, log_pb2.AppendStreamRequest.Block.BLOCK_FIELD_NUMBER)
+    for number, size in enumerate(sizes):
+        rest = log_pb2.AppendStreamRequest.Block(sequence=number, traceparent="00-1-2-01")
+        wanted.blocks.add(sequence=number, traceparent="00-1-2-01", block=b"\1" * size)
+        message.add(rest, b"\1" * size)
+    assert message.ByteSize() == wanted.ByteSize()
+    assert log_pb2.AppendStreamRequest.FromString(message.SerializeToString()) == wanted
+
+
 def test_what_is_no_block_may_change_until_it_is_encoded() -> None:
     run = LogRun(Lsn(7), 1, Term(1), b"", Reason.FENCED)
     answer = AnswerBytes(log_pb2.ReadResponse(next_lsn=8), (run,))
@@ -93,7 +108,7 @@ def test_pieces_of_a_message_are_merged_and_the_last_of_two_blocks_counts() -> N
     one, two = response([LARGE]), response([5, LARGE + 3], seed=2)
     again = log_pb2.LogBlock(first_lsn=1, block=bytes(LARGE)).SerializeToString()
     again += log_pb2.LogBlock(block=b"\1" * (LARGE + 9), term=4).SerializeToString()
-    nested = b"\x12" + read_answer._varint(len(again)) + again
+    nested = b"\x12" + pieced.varint(len(again)) + again
     data = one.SerializeToString() + nested + two.SerializeToString()
     assert fields(parsed(data)) == fields(log_pb2.ReadResponse.FromString(data))
 
