@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from logservice_wire.errors import UnknownOutcome
+from logservice_wire.pieced import Pieced
 from logservice_wire.rpcs import APPEND_STREAM
 from logservice_wire.v1 import log_pb2
 
@@ -22,6 +23,8 @@ from logservice_client.failure import error_of
 
 _END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
 """The stubs of grpc.aio lack this name."""
+
+_BLOCK: Final = log_pb2.AppendStreamRequest.Block.BLOCK_FIELD_NUMBER
 
 AckHandler = Callable[[Sequence[log_pb2.AppendStreamResponse.Ack], log_pb2.LogPosition], None]
 
@@ -79,19 +82,19 @@ class AppendStream:
 
     async def send(self, batches: Sequence[Batch], *, first_unsettled: bool = False) -> None:
         """Send encoded batches as one message; a failure is reported by `raise_failure`."""
-        request = log_pb2.AppendStreamRequest()
-        write: Callable[[log_pb2.AppendStreamRequest], Awaitable[None]] = self._call.write
+        request = Pieced(log_pb2.AppendStreamRequest(), _BLOCK)
+        write: Callable[[Pieced], Awaitable[None]] = self._call.write
         if self._open is not None:
             write = self._write_first
-            request.open.CopyFrom(self._open)
+            request.message.open.CopyFrom(self._open)
             self._open = None
         for batch in batches:
-            request.blocks.add(
+            rest = log_pb2.AppendStreamRequest.Block(
                 sequence=batch.sequence,
-                block=batch.block,
                 expected_lsn=batch.expected_lsn,
                 traceparent=batch.traceparent,
             )
+            request.add(rest, batch.block)
         if first_unsettled:
             self._heard_at_s = self._loop.time()
         try:
@@ -129,7 +132,7 @@ class AppendStream:
         elif not self._reader.cancelled():
             self._reader.exception()
 
-    async def _write_first(self, request: log_pb2.AppendStreamRequest) -> None:
+    async def _write_first(self, request: Pieced) -> None:
         """Write, but not longer than the stream lasts.
 
         A first message waits in gRPC until the call has been sent, which takes a connection; when

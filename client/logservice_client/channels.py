@@ -18,6 +18,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from logservice_wire.errors import HandshakeFailed, LogServiceError, NotReady
+from logservice_wire.freed_memory import keep_freed_memory
 from logservice_wire.rpcs import Rpc, serialize
 
 from logservice_client.bounds import (
@@ -60,6 +61,7 @@ class ChannelPool:
 
     def __init__(self, tls: Tls | TlsFiles | None) -> None:
         """`tls` None: plaintext."""
+        keep_freed_memory()
         self._source = tls
         self._tls = tls.current() if tls is not None else None
         self._look_again_s = 0.0

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 from logservice_wire.errors import LineageChanged, LogServiceError
+from logservice_wire.read_answer import ReadAnswer
 from logservice_wire.rpcs import FOLLOW
 from logservice_wire.v1 import log_pb2
 
@@ -113,7 +114,7 @@ class Following:
             with self._caller.life.under_way():
                 await asyncio.sleep(pause_s)
 
-    def _taken(self, response: log_pb2.ReadResponse) -> Answer:
+    def _taken(self, response: ReadAnswer) -> Answer:
         wanted = self._wanted
         self._history.heard(response.position)
         self._history.check()
@@ -145,7 +146,7 @@ class Following:
             sum(len(item.block.data) for item in found),
         )
 
-    async def _responses(self, address: str) -> AsyncGenerator[log_pb2.ReadResponse]:
+    async def _responses(self, address: str) -> AsyncGenerator[ReadAnswer]:
         caller = self._caller
         request = log_pb2.FollowRequest()
         request.CopyFrom(self._wanted)  # gRPC reads it later

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from logservice_wire.block import Block
 from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock, Discontinuity, TooLarge
+from logservice_wire.read_answer import ReadAnswer, Run
 from logservice_wire.v1 import log_pb2
 from logservice_wire.value import value
 
@@ -222,7 +223,10 @@ class LsnAtTime:
     truncated: bool
 
 
-def result_of(response: log_pb2.ReadResponse, lsn: int) -> ReadResult:
+Answered = ReadAnswer | log_pb2.ReadResponse
+
+
+def result_of(response: Answered, lsn: int) -> ReadResult:
     """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged, Discontinuity
     when an LSN is left out.
     """
@@ -235,9 +239,7 @@ def result_of(response: log_pb2.ReadResponse, lsn: int) -> ReadResult:
     )
 
 
-def runs_of(
-    response: log_pb2.ReadResponse, lsn: int, *, holes: bool = False
-) -> list[Records | Gap]:
+def runs_of(response: Answered, lsn: int, *, holes: bool = False) -> list[Records | Gap]:
     """The runs of an answer that should go on at `lsn`, without what lies below. `holes`: LSNs may
     be left out. Raises CorruptBlock and Discontinuity (INV-CLIENT-READ).
     """
@@ -265,7 +267,7 @@ def corrupt_at(first_lsn: int, count: int, error: CorruptBlock) -> CorruptBlock:
     return CorruptBlock(detail=detail, first_lsn=first_lsn, last_lsn=first_lsn + count - 1)
 
 
-def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
+def item_of(run: Run, lsn: int) -> Records | Gap:
     """One run, without the LSNs below `lsn`. Raises CorruptBlock."""
     first_lsn, in_block = run.first_lsn, run.record_count
     skipped = max(0, lsn - first_lsn)

@@ -18,11 +18,12 @@ def checked_records(record: Record | Sequence[Record]) -> tuple[list[bytes], int
     many bytes they are. Raises InvalidArgument and TooLarge.
     """
     records = _as_bytes(record)
-    size = sum(map(len, records))
+    sizes = [*map(len, records)]
+    size = sum(sizes)
     if (
         len(records) > BLOCK_RECORDS_MAX
         or encoded_size(len(records), size) > BLOCK_BYTES_MAX
-        or max(map(len, records)) > RECORD_BYTES_MAX
+        or max(sizes) > RECORD_BYTES_MAX
     ):
         raise too_large(encoded_size(len(records), size))
     return records, size
@@ -36,7 +37,10 @@ def _as_bytes(record: Record | Sequence[Record]) -> list[bytes]:
     records = list(record)
     if not records:
         raise InvalidArgument("nothing to append", field="record")
-    for kind in set(map(type, records)):
+    kinds = {*map(type, records)}
+    if kinds == {bytes}:
+        return records  # nobody can change one of them
+    for kind in kinds:
         if not issubclass(kind, bytes | bytearray | memoryview):
             raise InvalidArgument(f"a record is bytes, not {kind.__name__}", field="record")
     return [bytes(item) for item in records]

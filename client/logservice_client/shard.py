@@ -335,7 +335,10 @@ class Shard(ShardCalls):
         request = message(
             log_pb2.ReadRequest, shard_id=self.shard_id, lsn=lsn, max_bytes=max_bytes, stale=stale
         )
-        response = await self._call(READ, request, timeout, stale=stale)
+        if stale:
+            response = await self._call(READ, request, timeout, stale=True)
+        else:
+            response = await self._question(READ, request, timeout)
         return result_of(response, lsn)
 
     def follow(
@@ -527,9 +530,13 @@ class Shard(ShardCalls):
     async def status(
         self, *, stale: bool = False, timeout: float | None = None
     ) -> log_pb2.GetShardStatusResponse:
-        """Positions, writer, holds, sessions."""
+        """Positions, writer, holds, sessions. Do not change the answer: callers who ask at the same
+        time share one, and it still has all that was acked before each of them asked.
+        """
         request = message(log_pb2.GetShardStatusRequest, shard_id=self.shard_id, stale=stale)
-        return await self._call(GET_SHARD_STATUS, request, timeout, stale=stale)
+        if stale:
+            return await self._call(GET_SHARD_STATUS, request, timeout, stale=True)
+        return await self._question(GET_SHARD_STATUS, request, timeout)
 
     async def acquire_writer(
         self,

@@ -16,10 +16,13 @@ from logservice_wire.rpcs import (
     RequestT,
     ResponseT,
     Rpc,
+    serialize,
 )
 
+from logservice_client.arguments import seconds
 from logservice_client.caller import Caller
 from logservice_client.lineage import KnownLineage, Lineage
+from logservice_client.sharing import Sharing
 
 NAMING: Final[frozenset[Rpc[Any, Any]]] = frozenset(
     {READ, LSN_AT_TIME, TRUNCATE, ACQUIRE_WRITER, SET_HOLD, RENEW_HOLD, FORGET_SESSION}
@@ -36,6 +39,7 @@ class ShardCalls:
         self.writer_epoch = 0
         self._caller = caller
         self._history = KnownLineage(shard_id)
+        self._sharing = Sharing(caller.life)
 
     @property
     def lineage(self) -> Lineage | None:
@@ -76,3 +80,15 @@ class ShardCalls:
         if not rpc.mutates:
             history.check()
         return response
+
+    async def _question(
+        self, rpc: Rpc[RequestT, ResponseT], request: RequestT, timeout_s: float | None
+    ) -> ResponseT:
+        """`_call`, linearizable, of something that changes nothing: see `sharing`."""
+        self._history.check()
+        asked = rpc.path.encode() + serialize(request)
+        answer: ResponseT = await self._sharing.ask(
+            asked, seconds(timeout_s), lambda within_s: self._call(rpc, request, within_s)
+        )
+        self._history.check()
+        return answer

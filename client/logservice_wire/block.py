@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import enum
 import struct
-import zlib
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 from logservice_wire.bounds import BLOCK_BOUNDS, BLOCK_RATIO_MAX, BlockBounds
+from logservice_wire.checksum import crc32
 from logservice_wire.codecs import Codec, decompress
 from logservice_wire.columns import (
     OFFSET_BYTES,
@@ -103,7 +103,7 @@ def encode_block(
     if count > bounds.records_max:
         raise _too_large("block_records", count, bounds.records_max)
     try:
-        offsets = array("i", accumulate(map(len, records), initial=0))
+        offsets = array("i", [*accumulate(map(len, records), initial=0)])
     except OverflowError as error:
         raise _too_large("block_bytes", sum(map(len, records)), bounds.bytes_max) from error
     value_bytes = offsets[count]
@@ -120,7 +120,7 @@ def encode_block(
             PADDING[value_bytes & 7],
         )
     )
-    crc = zlib.crc32(tail, zlib.crc32(before))
+    crc = crc32(tail, crc32(before, 0))
     return b"".join((before, crc.to_bytes(4, "little"), tail))
 
 
@@ -150,7 +150,7 @@ def block_of_columns(
             PADDING[len(values) & 7],
         )
     )
-    block = b"".join((before, zlib.crc32(tail, zlib.crc32(before)).to_bytes(4, "little"), tail))
+    block = b"".join((before, crc32(tail, crc32(before, 0)).to_bytes(4, "little"), tail))
     validate_block(block, bounds=bounds)
     return block
 
@@ -188,7 +188,7 @@ def _headed(
     size = sum(map(len, body))
     before = _BEFORE_CRC.pack(MAGIC, WIDE_VERSION, codec, flags, count, size)
     tail = b"".join((_AFTER_CRC.pack(first, timestamp_us), *body))
-    return b"".join((before, zlib.crc32(tail, zlib.crc32(before)).to_bytes(4, "little"), tail))
+    return b"".join((before, crc32(tail, crc32(before, 0)).to_bytes(4, "little"), tail))
 
 
 def _packed_room(packed_bytes: int, plain_bytes: int) -> int:
@@ -412,7 +412,7 @@ def validate_block(
     data: bytes | memoryview,
     *,
     bounds: BlockBounds = BLOCK_BOUNDS,
-    crc32: Callable[[bytes | memoryview, int], int] = zlib.crc32,
+    crc32: Callable[[bytes | memoryview, int], int] = crc32,
 ) -> int:
     """Check everything that makes a block valid and return the record count; of a version 2, its
     envelope. `crc32` is zlib's or another that gives the same.

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
+from logservice_wire import read_answer
 from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
 from logservice_wire.roles import Role
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
@@ -51,7 +52,7 @@ class Rpc(Generic[RequestT, ResponseT]):
     audited, whatever is decided. override: a request can ask for more; then `overriding` is its
     row. readers: a request may be about a reader's hold; then `of_reader` is its row. mutates: a
     lost answer leaves the outcome unknown. idempotent: after an unknown outcome the same request
-    may be sent again.
+    may be sent again. parse: reads a response sooner than protobuf does.
     """
 
     path: str
@@ -69,6 +70,7 @@ class Rpc(Generic[RequestT, ResponseT]):
     readers: bool = False
     mutates: bool = False
     idempotent: bool = True
+    parse: Callable[[bytes], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -84,6 +86,8 @@ class Rpc(Generic[RequestT, ResponseT]):
     @property
     def parse_response(self) -> Callable[[bytes], Any]:
         """Reads a response from its bytes."""
+        if self.parse is not None:
+            return self.parse
         from_string: Callable[[bytes], Any] = self.response.FromString  # type: ignore[attr-defined]
         return from_string
 
@@ -152,8 +156,12 @@ APPEND_STREAM: Final = Rpc(
     shard="open.shard_id",
     mutates=True,
 )
-READ: Final = Rpc(_LOG + "Read", log_pb2.ReadRequest, log_pb2.ReadResponse, _READ)
-FOLLOW: Final = Rpc(_LOG + "Follow", log_pb2.FollowRequest, log_pb2.ReadResponse, _READ)
+READ: Final = Rpc(
+    _LOG + "Read", log_pb2.ReadRequest, log_pb2.ReadResponse, _READ, parse=read_answer.parsed
+)
+FOLLOW: Final = Rpc(
+    _LOG + "Follow", log_pb2.FollowRequest, log_pb2.ReadResponse, _READ, parse=read_answer.parsed
+)
 LSN_AT_TIME: Final = Rpc(
     _LOG + "LsnAtTime", log_pb2.LsnAtTimeRequest, log_pb2.LsnAtTimeResponse, _READ
 )

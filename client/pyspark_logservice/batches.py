@@ -36,6 +36,7 @@ from logservice_client.arrow import (
 from logservice_client.read_result import Gap, Records, item_of
 from logservice_wire.columns import Columns
 from logservice_wire.errors import CorruptBlock
+from logservice_wire.read_answer import ReadAnswer, Run
 from logservice_wire.v1 import log_pb2
 from logservice_wire.value import value
 
@@ -126,7 +127,7 @@ class BatchMaker:
         """The LSN behind what was handed on."""
         return self._lsn
 
-    def batches(self, asked_lsn: int, answer: log_pb2.ReadResponse) -> Iterator[pa.RecordBatch]:
+    def batches(self, asked_lsn: int, answer: ReadAnswer) -> Iterator[pa.RecordBatch]:
         """The batches of one answer; raises CorruptBlock when LSNs are missing from it."""
         together: list[Records | Bare] = []
         size = 0
@@ -169,7 +170,7 @@ class BatchMaker:
         if self._lsn < min(answer.next_lsn, self._end):
             raise CorruptBlock(detail=f"LSN {self._lsn} is missing from the answer")
 
-    def _item(self, run: log_pb2.LogBlock) -> Records | Bare | Gap:
+    def _item(self, run: Run) -> Records | Bare | Gap:
         """One run, without the LSNs below the next one. Raises CorruptBlock."""
         if self._values or run.block or run.gap != log_pb2.GAP_REASON_NONE or not run.block_bytes:
             return item_of(run, self._lsn)

@@ -23,6 +23,8 @@ from logservice_client.channels import CHANNEL_OPTIONS
 from logservice_client.failure import error_of, may_repeat
 from logservice_client.tls import Tls, TlsFiles
 from logservice_wire.errors import LogServiceError, NotReady, Truncated
+from logservice_wire.freed_memory import keep_freed_memory
+from logservice_wire.read_answer import ReadAnswer
 from logservice_wire.rpcs import READ, serialize
 from logservice_wire.v1 import log_pb2
 
@@ -49,6 +51,7 @@ class RangeFetcher:
 
     def __init__(self, options: ReadOptions, piece: LsnRange) -> None:
         """Nothing is sent before `answers`."""
+        keep_freed_memory()
         self._options = options
         self._piece = piece
         others = (address.strip() for address in options.endpoints.split(","))
@@ -58,7 +61,7 @@ class RangeFetcher:
         self._failures = 0
         self._pause_s = BACKOFF_FIRST_S
 
-    def answers(self) -> Iterator[tuple[int, log_pb2.ReadResponse]]:
+    def answers(self) -> Iterator[tuple[int, ReadAnswer]]:
         """Pairs of the LSN asked for and the answer, in order, until the range is covered. Raises
         Truncated if there is an archive, DataLossError if there is none.
         """
@@ -107,11 +110,11 @@ class RangeFetcher:
         )
         return call.future(request, timeout=ATTEMPT_TIMEOUT_S)
 
-    def _answer(self, pending: Any, lsn: int) -> log_pb2.ReadResponse:
+    def _answer(self, pending: Any, lsn: int) -> ReadAnswer:
         give_up_at_s = time.monotonic() + self._options.rpc_timeout_s
         while True:
             try:
-                response: log_pb2.ReadResponse = pending.result()
+                response: ReadAnswer = pending.result()
                 if response.next_lsn <= lsn:
                     raise NotReady(f"a replica does not have LSN {lsn} yet")
             except grpc.RpcError as failure:

@@ -20,6 +20,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from logservice_wire.freed_memory import keep_freed_memory
+
 from logservice.config import StoreConfig
 from logservice.events import Event, emit
 from logservice.invariants import InvariantViolation
@@ -76,6 +78,7 @@ def tune_interpreter() -> None:
     """Set what a process that runs a store, or measures a part of one, needs of its interpreter."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.set_threshold(*_GC_THRESHOLDS)
+    keep_freed_memory()
 
 
 async def _serve(

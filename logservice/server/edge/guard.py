@@ -34,7 +34,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 from logservice_wire.errors import LogServiceError, TooLarge
 from logservice_wire.reader_hold import is_reader_hold
-from logservice_wire.rpcs import RPCS, Rpc
+from logservice_wire.rpcs import RPCS, Rpc, serialize
 
 from logservice import bounds, trace
 from logservice.invariants import invariant
@@ -150,17 +150,16 @@ class GuardedServer:
         assert rpc is not None
         behavior = _behavior(handler)
         parse = measured(checked_parser(rpc.request.DESCRIPTOR, rpc.parse_request))
-        encode = handler.response_serializer
         if handler.unary_unary:
-            unary = self._unary(rpc, self._called(rpc, behavior, encode))
+            unary = self._unary(rpc, self._called(rpc, behavior))
             noted_one = self._traced(name, self._noted(name, unary, timed=True))
             return grpc.unary_unary_rpc_method_handler(noted_one, parse, None)
         stream = self._streaming(rpc, behavior, reads=handler.request_streaming)
         streaming = self._traced(name, self._noted(name, stream, timed=False))
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
+            return grpc.unary_stream_rpc_method_handler(streaming, parse, serialize)
         assert handler.stream_stream, path
-        return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
+        return grpc.stream_stream_rpc_method_handler(streaming, parse, serialize)
 
     def _refused_early(self, path: str, metadata: Any) -> Behavior | None:
         """Who answers a call whose headers have no good token; None when they have one."""
@@ -286,9 +285,7 @@ class GuardedServer:
 
         return guarded
 
-    def _called(
-        self, rpc: Rpc[Any, Any], behavior: Behavior, encode: Callable[[Any], bytes]
-    ) -> Called:
+    def _called(self, rpc: Rpc[Any, Any], behavior: Behavior) -> Called:
         """What is done for a call once it has its turn."""
         gate, auditor = self._gate, self._auditor
         told = rpc.admin or auditor.data
@@ -323,7 +320,7 @@ class GuardedServer:
             if quota.counts_bytes:
                 noted(pay_answer, quota, response)
             token_addresses.move_in(response)
-            data = encode(response)
+            data = serialize(response)
             try:
                 self._hold(data, context)
             except LogServiceError as error:

@@ -42,6 +42,7 @@ from logservice.rsm.queries import (
 )
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
 from logservice.server.services import digesting, reading, restoring
+from logservice.server.services.answer_bytes import AnswerBytes
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import (
     StoreContext,
@@ -306,7 +307,7 @@ class LogService(log_pb2_grpc.LogServicer):
         ).run(first)
 
     @handler
-    async def Read(self, request: log_pb2.ReadRequest, context: Context) -> log_pb2.ReadResponse:
+    async def Read(self, request: log_pb2.ReadRequest, context: Context) -> AnswerBytes:
         """Blocks from an LSN on; see `server.services.reading`."""
         return await reading.read(self.store, request, context)
 

@@ -24,7 +24,7 @@ does not exclude them, it is refused with TRUNCATED (G4).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from logservice_wire.block import HEADER_BYTES, is_wide
@@ -40,6 +40,7 @@ from logservice.nodehost.replica.time_search import FoundTime
 from logservice.server.edge.answers import ANYBODY, until_gone
 from logservice.server.edge.call import Context, in_time, timeout_s
 from logservice.server.edge.gate import calling
+from logservice.server.services.answer_bytes import AnswerBytes
 from logservice.server.services.context import StoreContext, log_shard, readable_lsn
 from logservice.server.services.lineage_check import check_confirmed, check_lineage
 from logservice.server.services.reading_turns import read_in_turn, take_answer
@@ -63,9 +64,7 @@ GAP_REASONS: Final = {
 }
 
 
-async def read(
-    store: StoreContext, request: log_pb2.ReadRequest, context: Context
-) -> log_pb2.ReadResponse:
+async def read(store: StoreContext, request: log_pb2.ReadRequest, context: Context) -> AnswerBytes:
     """One Read. Raises Truncated, BeyondTail, InvalidArgument, Busy (`answers`), and what
     `read_index` raises.
     """
@@ -257,9 +256,9 @@ class _Follow:
                 return runs, True
         return runs, False
 
-    def _response(self, found: LogSlice, runs: Iterable[LogRun]) -> log_pb2.ReadResponse:
+    def _response(self, found: LogSlice, runs: Sequence[LogRun]) -> AnswerBytes:
         response = _response(self._store, self._shard, found, runs)
-        response.next_lsn = self._told_lsn = self._next_lsn
+        response.message.next_lsn = self._told_lsn = self._next_lsn
         self._told_end = found.end_lsn
         return response
 
@@ -280,37 +279,33 @@ def _response(
     store: StoreContext,
     shard: ShardId,
     found: LogSlice,
-    runs: Iterable[LogRun],
+    runs: Sequence[LogRun],
     *,
     values: bool = True,
-) -> log_pb2.ReadResponse:
+) -> AnswerBytes:
     position = store.position(shard)
     position.first_lsn = found.first_lsn
     position.applied_lsn = found.applied_lsn
-    response = log_pb2.ReadResponse(
-        position=position, next_lsn=found.next_lsn, end_lsn=found.end_lsn
+    response = AnswerBytes(
+        log_pb2.ReadResponse(position=position, next_lsn=found.next_lsn, end_lsn=found.end_lsn),
+        runs,
     )
-    add = response.blocks.add
     for run in runs:
-        if values and run.gap is None:  # most of them, and every field costs something
-            add(
-                first_lsn=run.first_lsn,
-                record_count=run.record_count,
-                block=bytes(run.block),
-                term=run.term,
-                append_time_us=run.append_time_us,
-            )
-            continue
-        # Only readers open a wide block, and its records may have a time each.
-        bare = run.gap is None and not is_wide(run.block)
-        add(
+        # Most are blocks with their values, and every field costs something.
+        block = log_pb2.LogBlock(
             first_lsn=run.first_lsn,
             record_count=run.record_count,
-            block=b"" if run.gap is not None or bare else bytes(run.block),
-            block_bytes=len(run.block) if bare else 0,
-            timestamp_us=_written_us(run.block) if bare else 0,
-            gap=log_pb2.GAP_REASON_NONE if run.gap is None else GAP_REASONS[run.gap],
             term=run.term,
             append_time_us=run.append_time_us,
         )
+        if run.gap is not None:
+            block.gap = GAP_REASONS[run.gap]
+            response.add(block, b"")
+        elif values or is_wide(run.block):
+            # Only readers open a wide block, and its records may have a time each.
+            response.add(block, run.block)
+        else:
+            block.block_bytes = len(run.block)
+            block.timestamp_us = _written_us(run.block)
+            response.add(block, b"")
     return response
