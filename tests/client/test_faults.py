@@ -146,7 +146,7 @@ async def test_the_hint_of_not_leader_is_followed(cluster: FakeCluster) -> None:
     async with LogClient(cluster.endpoints[:1]) as client:
         assert await client.shard(1).append(b"a") == 1
         assert await client.shard(1).truncate(1) == 1
-    assert "AppendStream" in cluster.stores[2].calls
+    assert "AppendShards" in cluster.stores[2].calls
 
 
 async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCluster) -> None:
