@@ -7,9 +7,9 @@ import asyncio
 import logservice_client.appender as appender_module
 import pytest
 from logservice_client import LogClient
-from logservice_client.append_stream import AppendStream
 from logservice_client.appender import Appender
 from logservice_client.bounds import HALTED_REPLICAS_MAX
+from logservice_client.shards_stream import Lane
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
     Busy,
@@ -155,7 +155,7 @@ async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCl
     cluster.leader = 1
     await shard.append(b"b")
     await shard.append(b"c")
-    assert "AppendStream" in cluster.stores[1].calls
+    assert "AppendShards" in cluster.stores[1].calls
     seen = cluster.streams_seen
     for _ in range(5):
         await shard.append(b"d")
@@ -488,7 +488,7 @@ async def test_a_frozen_leader_is_left(
     cluster.stores[0].frozen.set()
     cluster.leader = 1
     assert await shard.append(b"b") == 2
-    assert "AppendStream" in cluster.stores[1].calls + cluster.stores[2].calls
+    assert "AppendShards" in cluster.stores[1].calls + cluster.stores[2].calls
     assert await contents(client) == [b"a", b"b"]
 
 
@@ -500,13 +500,13 @@ async def test_stalls_that_repeat_are_waited_for_longer_up_to_a_bound(
     monkeypatch.setattr(appender_module, "STALL_TIMEOUT_MAX_S", 0.15)
     monkeypatch.setattr(appender_module, "WATCH_INTERVAL_S", 0.01)
     silent: list[float] = []
-    break_off = AppendStream.break_off
+    break_off = Lane.break_off
 
-    def watched(self: AppendStream, reason: str) -> None:
+    def watched(self: Lane, reason: str) -> None:
         silent.append(self.silent_s(asyncio.get_running_loop().time()))
         break_off(self, reason)
 
-    monkeypatch.setattr(AppendStream, "break_off", watched)
+    monkeypatch.setattr(Lane, "break_off", watched)
     shard = client.shard(1)
     for store in cluster.stores:
         store.frozen.set()

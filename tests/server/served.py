@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import grpc
@@ -31,7 +31,10 @@ from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.edge.answers import AnswerBudget
+from logservice.server.edge.auditor import Auditor
 from logservice.server.edge.channel_options import SERVER_OPTIONS
+from logservice.server.edge.gate import Gate
+from logservice.server.edge.guard import GuardedServer
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
@@ -150,9 +153,12 @@ class Served:
             AnswerBudget(self._limits.answer_bytes_max, self._limits.identity_answer_bytes_max),
         )
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
+        # Without identities the gate lets everybody in, and nothing is asked of the list.
+        gate = Gate(SimpleNamespace(list=None, too_old=False), None, None)  # type: ignore[arg-type]
+        guarded = GuardedServer(server, gate, Auditor(None), budget=context.answers)
+        log_pb2_grpc.add_LogServicer_to_server(LogService(context), guarded)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, parts.workers), server
+            AdminService(context, StoreStatus, no_report, parts.workers), guarded
         )
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
