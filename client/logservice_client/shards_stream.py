@@ -95,7 +95,7 @@ class Lane:
         if first_unsettled:
             self._heard_at_s = self._loop.time()
         if not self.ended:
-            await self._stream.put(self, batches)
+            self._stream.put(self, batches)
 
     async def raise_failure(self) -> None:
         """Raise what ended the lane."""
@@ -103,6 +103,7 @@ class Lane:
 
     def break_off(self, why: str) -> None:
         """End the lane from this side, as if the connection had been lost."""
+        self._stream.stalled(self.silent_s(self._loop.time()))
         self.end(UnknownOutcome(why))
 
     async def close(self) -> None:
@@ -159,6 +160,7 @@ class ShardsStream:
         self._next = 1
         self._closed = False
         self._written = False
+        self._write_began_s = 0.0
         self._busy = False
         self._writer: asyncio.Task[None] | None = None
         self._reader = self._loop.create_task(self._read())
@@ -177,23 +179,19 @@ class ShardsStream:
         self._lanes[lane] = None
         return lane
 
-    async def put(self, lane: Lane, batches: Sequence[Batch]) -> None:
+    def put(self, lane: Lane, batches: Sequence[Batch]) -> None:
         """Have `batches` sent on `lane`."""
         lane.outbox.extend(batches)
         self._turn[lane] = None
-        if self._busy:
-            return
-        if len(self._lanes) > 1:
+        if not self._busy:
             self._write_soon()
-            return
-        # Nobody else could share the message.
-        self._busy = True
-        try:
-            await self._write_one()
-        finally:
-            self._busy = False
-        if self._turn or self._closes:
-            self._write_soon()
+
+    def stalled(self, silent_s: float) -> None:
+        """A lane is left because it has heard nothing for so long. If gRPC has not taken a message
+        for most of that time, it is the call that stands still, and it ends.
+        """
+        if self._busy and (self._loop.time() - self._write_began_s) * 2 >= silent_s:
+            self._call.cancel()
 
     async def leave(self, lane: Lane) -> None:
         """`lane` has ended for its appender."""
@@ -235,6 +233,7 @@ class ShardsStream:
         if not (request.blocks or request.closes):
             return  # the lanes have ended since
         first, self._written = not self._written, True
+        self._write_began_s = self._loop.time()
         await write_message(self._call, request, self._reader, first=first)
 
     def _message(self) -> log_pb2.AppendShardsRequest:

@@ -11,6 +11,7 @@ from logservice_wire.block import encode_block
 from logservice_wire.errors import (
     Busy,
     CorruptBlock,
+    DeadlineExceeded,
     Fenced,
     InvalidArgument,
     LogServiceError,
@@ -294,9 +295,7 @@ async def test_inv_lanes_3_bytes_that_wait_are_bounded() -> None:
     assert not call.ended()
     call.send(Message(blocks=[*blocks(2, 2, block=b"x"), *blocks(3, 1)]))
     await turn()
-    assert {lane: error.reason for lane, error in call.ended().items() if error} == {
-        2: Reason.BUSY
-    }
+    assert {lane: error.reason for lane, error in call.ended().items() if error} == {2: Reason.BUSY}
     assert [shard for shard, _ in call.proposed] == [3]
     # What the lane that ended had waiting is free again.
     call.send(Message(opens=opening(4)))
@@ -519,3 +518,20 @@ async def test_an_ack_that_cannot_be_sent_is_no_not_applied() -> None:
     call.settle(1, 1)
     with pytest.raises(UnknownOutcome):
         await done(call)
+
+
+async def test_a_stream_without_a_lane_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After STREAM_OPEN_TIMEOUT_S, at its beginning and when its last lane has ended."""
+    monkeypatch.setattr(bounds, "STREAM_OPEN_TIMEOUT_S", 0.01)
+    empty = FakeCall()
+    empty.send(Message())
+    with pytest.raises(DeadlineExceeded):
+        await done(empty)
+    call = FakeCall()
+    call.send(Message(opens=opening(1)))
+    await asyncio.sleep(0.05)
+    assert not call.task.done()
+    call.send(Message(closes=[Message.Close(lane=1)]))
+    with pytest.raises(DeadlineExceeded):
+        await done(call)
+    assert call.ended() == {1: None}

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable
 
 from logservice_wire.block import validate_block
-from logservice_wire.errors import InvalidArgument, LogServiceError, error_for
+from logservice_wire.errors import InvalidArgument, LogServiceError, UnknownOutcome, error_for
 from logservice_wire.v1 import log_pb2
 
 from logservice import trace
@@ -137,9 +137,9 @@ class AppendLane:
 
     def settle(self, answer: Answer) -> None:
         """Put acks into `answer` for the run of successes at the head of the queue, and where the
-        log is; a failure is left for `failure`.
+        log is; a failure is left for `failure`. Raises UnknownOutcome when the acks cannot be told.
         """
-        queue, acks = self._queue, answer.acks
+        queue, acks, first = self._queue, answer.acks, self.first
         acked_lsn = 0
         while queue and queue[0][1].done() and queue[0][1].exception() is None:
             sequence, future = queue.popleft()
@@ -152,7 +152,13 @@ class AppendLane:
                 append_time_us=applied.value,
             )
             acked_lsn = max(acked_lsn, applied.lsn + applied.count - 1)
-        answer.position.CopyFrom(self._position(acked_lsn))
+        try:
+            answer.position.CopyFrom(self._position(acked_lsn))
+        except LogServiceError as error:
+            # These blocks are in the log (INV-EFFECT-1).
+            raise UnknownOutcome(
+                f"the acks cannot be told: {error.message}", sequence=first
+            ) from error
 
     def failure(self) -> LogServiceError | None:
         """What ends the lane, if that is the head of the queue; it names the sequence, 0 for that

@@ -17,7 +17,8 @@ A lane that fails ends, behind the acks of what came before, with the status tha
 own would have ended with. The stream ends when the client has closed its side and all is answered,
 when the caller as such is not let in any more, or by a message that breaks the rules of the stream
 itself: a number that is not new, a block of a lane that never was, more lanes than there may be.
-What was proposed by then is answered first.
+What was proposed by then is answered first. A stream without a lane is ended after
+STREAM_OPEN_TIMEOUT_S, because it needs no right over anything and holds a place.
 
 INV-LANES-1: what becomes of one lane, and how long its shard takes, changes nothing for the others:
 neither what is taken nor what is answered.
@@ -35,7 +36,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
-from logservice_wire.errors import Busy, InvalidArgument, LogServiceError, TooLarge, UnknownOutcome
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    LogServiceError,
+    TooLarge,
+    UnknownOutcome,
+)
 from logservice_wire.status import to_status_details
 from logservice_wire.v1 import log_pb2
 
@@ -129,11 +137,14 @@ class AppendShards:
         self._changed = asyncio.Event()
         self._reading = True
         self._broken = False
-        self._bug: BaseException | None = None
+        self._reason: BaseException | None = None
+        """Why the stream ends at once."""
+        self._idle: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve the stream. Raises the LogServiceError that ends it as a whole."""
         reader = asyncio.create_task(self._read())
+        self._look_idle()
         try:
             await self._answer()
             await reader
@@ -141,6 +152,8 @@ class AppendShards:
             reader.cancel()
             for lane in [*self._lanes.values()]:
                 self._forget(lane, "CANCELLED")
+            if self._idle is not None:
+                self._idle.cancel()
 
     # --- what comes -------------------------------------------------------------------------------
 
@@ -207,6 +220,9 @@ class AppendShards:
                 value=len(self._lanes) + 1,
             )
         self._newest = opened.lane
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         lane = self._lanes[opened.lane] = _Lane(opened.lane, opened)
         try:
             lane.guarded = self._context.lane(ShardId(opened.shard_id))
@@ -256,8 +272,17 @@ class AppendShards:
         bug = None if task.cancelled() else task.exception()
         if bug is not None:
             # No operating error: those end the lane alone.
-            self._bug = bug
-            self._changed.set()
+            self._end(bug)
+
+    def _end(self, reason: BaseException) -> None:
+        self._reason = reason
+        self._changed.set()
+
+    def _look_idle(self) -> None:
+        """End the stream if no lane comes for a while."""
+        idle = DeadlineExceeded("no lane of the stream is open")
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(bounds.STREAM_OPEN_TIMEOUT_S, self._end, idle)
 
     async def _let_in(self, lane: _Lane) -> None:
         assert lane.guarded is not None  # or nothing was begun
@@ -317,8 +342,8 @@ class AppendShards:
     async def _answer(self) -> None:
         while True:
             while not self._ready:
-                if self._bug is not None:
-                    raise self._bug
+                if self._reason is not None:
+                    raise self._reason
                 if not self._reading and not self._lanes:
                     return
                 self._changed.clear()
@@ -343,10 +368,7 @@ class AppendShards:
                 failed = appends.failure()
                 if failed is None:
                     said = response.lanes.add(lane=lane.number)
-                    appends.settle(said)
-                    assert lane.guarded is not None  # it has appended
-                    lane.guarded.answered(said)
-                    failed = appends.failure()
+                    failed = self._settle(lane, appends, said)
                 failure = failed if failed is not None or len(appends) else failure
             elif len(appends):
                 failure = None  # what was proposed is told first
@@ -366,6 +388,20 @@ class AppendShards:
             said.status = b"" if failure is None else to_status_details(moved_error(failure))
         self._forget(lane, outcome)
 
+    @staticmethod
+    def _settle(
+        lane: _Lane, appends: AppendLane, said: log_pb2.AppendShardsResponse.Lane
+    ) -> LogServiceError | None:
+        """Put the acks into `said`; returns what ends the lane behind them."""
+        assert lane.guarded is not None  # it has appended
+        try:
+            appends.settle(said)
+        except UnknownOutcome as untold:
+            said.ClearField("acks")
+            return untold
+        lane.guarded.answered(said)
+        return appends.failure()
+
     def _forget(self, lane: _Lane, outcome: str) -> None:
         """The lane is over."""
         self._lanes.pop(lane.number, None)
@@ -377,3 +413,5 @@ class AppendShards:
             lane.appends.abandon()
         if lane.guarded is not None:
             lane.guarded.ended(outcome)
+        if not self._lanes and self._reading:
+            self._look_idle()
