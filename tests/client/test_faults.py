@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import logservice_client.appender as appender_module
+import logservice_client.shards_stream as shards_stream_module
 import pytest
 from logservice_client import LogClient
 from logservice_client.appender import Appender
@@ -406,6 +407,7 @@ async def test_a_resend_is_never_larger_than_a_message_may_be(
     """Everything in flight in one message would be refused as too large, though it is applied."""
     monkeypatch.setattr(fake_server, "OPTIONS", (("grpc.max_receive_message_length", 300_000),))
     monkeypatch.setattr(appender_module, "MESSAGE_BYTES_MAX", 200_000)
+    monkeypatch.setattr(shards_stream_module, "MESSAGE_BYTES_MAX", 200_000)
     cluster = await FakeCluster.start()
     try:
         cluster.commit_delay_s = 0.005

@@ -196,7 +196,7 @@ async def test_inv_shards_1_blocks_keep_their_order_and_lanes_take_turns(made: M
     await lanes[2].send([batch(1)])
     await made.store.received(8 + SHARDS_MESSAGE_FIELDS_MAX + 2 + 1)
     messages = made.store.messages
-    assert [len(one.opens) for one in messages][0] == 3
+    assert len(messages[0].opens) == 3
     assert [one.shard_id for one in messages[0].opens] == [1, 2, 3]
     assert [one.lane for one in messages[0].opens] == [1, 2, 3]
     assert any(one.lane == 3 for one in messages[0].blocks)

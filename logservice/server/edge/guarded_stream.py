@@ -9,7 +9,8 @@ memory.
 
 A stream of many shards is about none of them: here it is decided only whether the caller is known.
 Its handler gets a `GuardedLane` for each shard, asks it before the first block and whenever
-`in_force` says no, and ends it. A lane is one of the streams of its identity, in every count.
+`in_force` says no, and ends it. A stream counts as many times as it has lanes, but once at least,
+among the streams that its identity may have.
 """
 
 from __future__ import annotations
@@ -37,19 +38,42 @@ _NEVER_BEGAN: Final = 0.0
 """Streams are not timed, so nobody looks when one began."""
 
 
+class _Places:
+    """What a stream takes of the streams that its identity may have: one, which its caller has
+    taken, or one for each lane, whichever is more.
+    """
+
+    __slots__ = ("_lanes", "_quota")
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._lanes = 0
+
+    def take(self) -> None:
+        """For one more lane. Raises Busy, and then nothing is taken."""
+        if self._lanes:
+            self._quota.begin_stream()
+        self._lanes += 1
+
+    def give_back(self) -> None:
+        """A lane has ended."""
+        self._lanes -= 1
+        if self._lanes:
+            self._quota.end_stream()
+
+
 class GuardedLane:
     """One shard's part of a stream of many; it has a place among the streams of its identity."""
 
-    __slots__ = ("_admission", "_over", "_quota", "_row")
+    __slots__ = ("_admission", "_over", "_places", "_row")
 
-    def __init__(self, admission: Admission, row: MethodCalls) -> None:
+    def __init__(self, admission: Admission, places: _Places, row: MethodCalls) -> None:
         """`row`: how lanes ended is counted there, with the streams. Raises Busy when the identity
         has too many streams.
         """
-        quota = admission.caller.quota
-        quota.begin_stream()
+        places.take()
         self._admission = admission
-        self._quota: Quota = quota
+        self._places = places
         self._row = row
         self._over = False
 
@@ -70,7 +94,7 @@ class GuardedLane:
         """Give the place back; the second time nothing happens. `reason`: how the lane ended."""
         if not self._over:
             self._over = True
-            self._quota.end_stream()
+            self._places.give_back()
             self._row.end(reason, _NEVER_BEGAN)
             noted(self._admission.ended)
 
@@ -85,6 +109,7 @@ class GuardedStream:
         "_context",
         "_delivered",
         "_gate",
+        "_places",
         "_row",
         "_rpc",
         "_tells_outcomes",
@@ -115,6 +140,7 @@ class GuardedStream:
         self._context = context
         self._delivered = delivered
         self._row = row
+        self._places = _Places(caller.quota)
         self._admission: Admission | None = None
         self._tells_outcomes = tells_outcomes
 
@@ -133,7 +159,8 @@ class GuardedStream:
     def lane(self, shard: ShardId) -> GuardedLane:
         """A lane of the stream; it has asked nobody yet. Raises Busy."""
         assert self._rpc.each_as is not None, self._rpc.path
-        return GuardedLane(self._admission_to(shard, self._rpc.each_as), self._row)
+        admission = self._admission_to(shard, self._rpc.each_as)
+        return GuardedLane(admission, self._places, self._row)
 
     def ended(self) -> None:
         """The stream is over."""
