@@ -26,7 +26,11 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from logservice_wire.bounds import SHARDS_MESSAGE_FIELDS_MAX, STREAM_LANES_MAX
+from logservice_wire.bounds import (
+    SHARDS_MESSAGE_FIELDS_MAX,
+    SHARDS_MESSAGE_OPENS_MAX,
+    STREAM_LANES_MAX,
+)
 from logservice_wire.errors import LogServiceError, Reason, UnknownOutcome, error_for
 from logservice_wire.rpcs import APPEND_SHARDS
 from logservice_wire.v1 import log_pb2
@@ -255,6 +259,8 @@ class ShardsStream:
                 break
             lane.large |= length > MESSAGE_BYTES_MAX
             if not lane.number:
+                if len(request.opens) == SHARDS_MESSAGE_OPENS_MAX:
+                    break
                 self._number(lane)
                 request.opens.append(lane.opening)
                 fields += 1

@@ -80,6 +80,10 @@ taken at a stretch: a block costs ten to twenty microseconds of the loop. Client
 REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
 """Bytes of any request: one block of the largest size and the fields around it."""
 
+SHARDS_MESSAGE_OPENS_MAX: Final = 64
+"""Lanes that are opened in one AppendShards message. Each makes a task, asks the gate and the log,
+and costs a hundred microseconds. Clients know it."""
+
 STREAM_LANES_WAITING_BYTES_MAX: Final = REQUEST_BYTES_MAX
 """Bytes of the blocks of one AppendShards stream that wait for their lanes: to be let in, or for
 room. It is what a stream of one shard may have read and not proposed; a lane whose block does not

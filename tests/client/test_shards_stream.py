@@ -20,7 +20,11 @@ from logservice_client.bounds import MESSAGE_BYTES_MAX
 from logservice_client.channels import ChannelPool
 from logservice_client.shards_stream import Lane, OlderStore, ShardsStream
 from logservice_wire.block import encode_block
-from logservice_wire.bounds import SHARDS_MESSAGE_FIELDS_MAX, STREAM_LANES_MAX
+from logservice_wire.bounds import (
+    SHARDS_MESSAGE_FIELDS_MAX,
+    SHARDS_MESSAGE_OPENS_MAX,
+    STREAM_LANES_MAX,
+)
 from logservice_wire.errors import (
     Busy,
     Fenced,
@@ -216,6 +220,19 @@ async def test_inv_shards_1_blocks_keep_their_order_and_lanes_take_turns(made: M
             await made.store.arrived.wait()
     assert [one.lane for message in messages for one in message.closes] == [3]
     assert [b.lane for message in messages for b in message.blocks].count(3) == 1
+
+
+async def test_lanes_that_a_message_opens_are_bounded(made: Made) -> None:
+    """Reaches SHARDS_MESSAGE_OPENS_MAX: the others are opened by the next message."""
+    lanes = [made.lane(shard) for shard in range(1, 2 * SHARDS_MESSAGE_OPENS_MAX + 2)]
+    for lane in lanes:
+        await lane.send([batch(1)])
+    await made.store.received(len(lanes))
+    opened = [len(one.opens) for one in made.store.messages]
+    assert (max(opened), sum(opened)) == (SHARDS_MESSAGE_OPENS_MAX, len(lanes))
+    assert [one.lane for message in made.store.messages for one in message.blocks] == list(
+        range(1, len(lanes) + 1)
+    )
 
 
 async def test_lanes_of_a_stream_are_bounded(made: Made) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from logservice_wire.block import encode_block
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
+from logservice.bounds import SHARDS_MESSAGE_OPENS_MAX
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile.victim import LegalClient, Peak, attacked, resident_mib
 from tests.papers import CLIENT, uri
@@ -37,29 +39,29 @@ def channel_to(cluster: LocalCluster) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(cluster.endpoints()[0], credentials, options)
 
 
-async def many_lanes(log: Any) -> int:
-    """Open lanes as fast as they are taken, and never read; returns how many were sent."""
+async def many_lanes(log: Any, sent: Counter[str]) -> None:
+    """Open lanes as fast as they are taken, and never read."""
     call = log.AppendShards()
-    sent = 0
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        while sent < LANES:
+        for first in range(1, LANES, SHARDS_MESSAGE_OPENS_MAX):
             opens = [
                 Message.Open(lane=number, shard_id=1, session_id=1, session_nonce=bytes(16))
-                for number in range(sent + 1, sent + 501)
+                for number in range(first, first + SHARDS_MESSAGE_OPENS_MAX)
             ]
             await call.write(Message(opens=opens))
-            sent += len(opens)
+            sent["lanes"] += len(opens)
     call.cancel()
-    return sent
 
 
-async def deaf(log: Any, sessions: list[Any]) -> int:
-    """Append on many lanes and never read, again and again; returns how many blocks were sent."""
+async def deaf(log: Any, sessions: list[Any], sent: Counter[str]) -> None:
+    """Append on more and more lanes and never read. It is paced, because what is tried is what the
+    store keeps, not how many blocks it can take.
+    """
     call = log.AppendShards()
     block = encode_block([bytes(100)], 1)
-    sent, lane = 0, 0
+    lane = 0
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        for _ in range(300):
+        while True:
             opens, blocks = [], []
             for session in sessions:
                 lane += 1
@@ -72,35 +74,34 @@ async def deaf(log: Any, sessions: list[Any]) -> int:
                     )
                 )
                 blocks += [
-                    Message.Block(lane=lane, sequence=number, block=block)
-                    for number in range(1, 65)
+                    Message.Block(lane=lane, sequence=number, block=block) for number in range(1, 9)
                 ]
             await call.write(Message(opens=opens, blocks=blocks))
-            sent += len(blocks)
-    call.cancel()
-    return sent
+            sent["deaf"] += len(blocks)
+            await asyncio.sleep(0.1)
 
 
 async def attack(cluster: LocalCluster, kind: str) -> int:
-    """Run the attack on several streams at once for a while."""
-    sent = 0
+    """Run the attack on several streams at once for a while; returns what was sent."""
+    sent: Counter[str] = Counter()
     async with channel_to(cluster) as channel:
         log: Any = log_pb2_grpc.LogStub(channel)
         sessions = [await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1)) for _ in range(4)]
 
         async def again() -> None:
-            nonlocal sent
             while True:
-                sent += await (many_lanes(log) if kind == "lanes" else deaf(log, sessions))
+                await (many_lanes(log, sent) if kind == "lanes" else deaf(log, sessions, sent))
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ATTACK_S):
                 await asyncio.gather(*(again() for _ in range(STREAMS)))
-    return sent
+    return sent[kind]
 
 
 @pytest.mark.parametrize("kind", ["lanes", "deaf"])
-def test_lanes_by_the_thousand_and_a_client_that_never_reads(tmp_path: Path, kind: str) -> None:
+async def test_lanes_by_the_thousand_and_a_client_that_never_reads(
+    tmp_path: Path, kind: str
+) -> None:
     with attacked(tmp_path / "cluster") as cluster:
         pid = next(iter(cluster.pids().values()))
         assert pid is not None
@@ -108,7 +109,7 @@ def test_lanes_by_the_thousand_and_a_client_that_never_reads(tmp_path: Path, kin
         with LegalClient(cluster) as client:
             for _ in range(3):
                 with Peak(pid) as peak:
-                    sent.append(asyncio.run(attack(cluster, kind)))
+                    sent.append(await attack(cluster, kind))
                 peaks.append(round(peak.mib))
         print(f"{kind}: {before:.0f} MiB before, peaks {peaks}, sent {sent}")
         client.seen.check(least=10)
@@ -116,7 +117,7 @@ def test_lanes_by_the_thousand_and_a_client_that_never_reads(tmp_path: Path, kin
         assert max(peaks) - before < LANES_MIB_MAX
 
 
-def test_a_stranger_opens_no_lane(tmp_path: Path) -> None:
+async def test_a_stranger_opens_no_lane(tmp_path: Path) -> None:
     """Nor does a bearer of a certificate of another authority: TLS is before the first message."""
     with attacked(tmp_path / "cluster", stores=1) as cluster:
         ca = cluster.client_files()[0].read_bytes()
@@ -139,5 +140,5 @@ def test_a_stranger_opens_no_lane(tmp_path: Path) -> None:
             grpc.ssl_channel_credentials(ca, other.key, other.certificate),
         ]
         for credentials in shown:
-            code = asyncio.run(attempt(credentials))
+            code = await attempt(credentials)
             assert code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)

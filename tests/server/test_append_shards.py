@@ -336,6 +336,20 @@ async def test_inv_lanes_3_lanes_are_bounded() -> None:
     assert call.acked() == [(most, 1)]
 
 
+async def test_lanes_that_a_message_opens_are_bounded() -> None:
+    """Reaches SHARDS_MESSAGE_OPENS_MAX; a message with one more opens none."""
+    most = bounds.SHARDS_MESSAGE_OPENS_MAX
+    call = FakeCall()
+    call.send(Message(opens=opening(*range(1, most + 1))))
+    await turn()
+    assert len(call.guarded) == most
+    call.send(Message(opens=opening(*range(most + 1, 2 * most + 2))))
+    with pytest.raises(TooLarge) as caught:
+        await done(call)
+    assert caught.value.metadata["name"] == "opens"
+    assert len(call.guarded) == most
+
+
 async def test_inv_lanes_3_a_client_that_reads_nothing_gets_nothing_more() -> None:
     """While gRPC takes no answer, each lane takes a window and then ends; ends are lanes, too."""
     call = FakeCall()

@@ -174,6 +174,8 @@ class AppendShards:
             self._changed.set()
 
     def _take(self, message: Request) -> None:
+        if len(message.opens) > bounds.SHARDS_MESSAGE_OPENS_MAX:
+            raise _too_many("opens", bounds.SHARDS_MESSAGE_OPENS_MAX, len(message.opens))
         for opened in message.opens:
             self._open(opened)
         lanes, touched = self._lanes, dict[int, bool]()
@@ -213,12 +215,7 @@ class AppendShards:
         if opened.lane <= self._newest:
             raise InvalidArgument("the number of a lane is above every earlier one", field="lane")
         if len(self._lanes) >= bounds.STREAM_LANES_MAX:
-            raise TooLarge(
-                f"lanes of a stream: at most {bounds.STREAM_LANES_MAX}",
-                name="lanes",
-                limit=bounds.STREAM_LANES_MAX,
-                value=len(self._lanes) + 1,
-            )
+            raise _too_many("lanes", bounds.STREAM_LANES_MAX, len(self._lanes) + 1)
         self._newest = opened.lane
         if self._idle is not None:
             self._idle.cancel()
@@ -415,3 +412,7 @@ class AppendShards:
             lane.guarded.ended(outcome)
         if not self._lanes and self._reading:
             self._look_idle()
+
+
+def _too_many(name: str, limit: int, value: int) -> TooLarge:
+    return TooLarge(f"{name}: at most {limit}", name=name, limit=limit, value=value)
