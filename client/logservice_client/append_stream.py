@@ -1,12 +1,15 @@
 """AppendStream: one gRPC stream of one session. Sends blocks, hands over acks, ends once.
 
 It decides nothing: how a stream ended is one typed error; `Appender` knows what follows from it.
+
+It is for stores of release 0.1.0, which have no streams of many shards (`shards_stream`), and goes
+when those do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +24,7 @@ from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import error_of
 
-_END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
+END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
 """The stubs of grpc.aio lack this name."""
 
 _BLOCK: Final = log_pb2.AppendStreamRequest.Block.BLOCK_FIELD_NUMBER
@@ -83,9 +86,8 @@ class AppendStream:
     async def send(self, batches: Sequence[Batch], *, first_unsettled: bool = False) -> None:
         """Send encoded batches as one message; a failure is reported by `raise_failure`."""
         request = Pieced(log_pb2.AppendStreamRequest(), _BLOCK)
-        write: Callable[[Pieced], Awaitable[None]] = self._call.write
+        first = self._open is not None
         if self._open is not None:
-            write = self._write_first
             request.message.open.CopyFrom(self._open)
             self._open = None
         for batch in batches:
@@ -97,17 +99,7 @@ class AppendStream:
             request.add(rest, batch.block)
         if first_unsettled:
             self._heard_at_s = self._loop.time()
-        try:
-            await write(request)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await asyncio.wait([self._reader])
-        except asyncio.CancelledError:
-            # Either the call was cancelled or the sender. The sender's cancellation must go on:
-            # otherwise the appender's worker would not stop.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            await asyncio.wait([self._reader])
+        await write_message(self._call, request, self._reader, first=first)
 
     async def raise_failure(self) -> None:
         """Raise what ended the stream."""
@@ -132,21 +124,6 @@ class AppendStream:
         elif not self._reader.cancelled():
             self._reader.exception()
 
-    async def _write_first(self, request: Pieced) -> None:
-        """Write, but not longer than the stream lasts.
-
-        A first message waits in gRPC until the call has been sent, which takes a connection; when
-        the call is cancelled meanwhile, gRPC forgets who waits.
-        """
-        writing = self._loop.create_task(self._call.write(request))
-        try:
-            await asyncio.wait([writing, self._reader], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not writing.done():
-                writing.cancel()
-                await asyncio.wait([writing])
-        await writing
-
     async def _read(self) -> None:
         call = self._call
         while True:
@@ -154,10 +131,44 @@ class AppendStream:
                 response = await call.read()
             except grpc.aio.AioRpcError as failure:
                 raise error_of(failure, mutating=True) from failure
-            if response is _END_OF_STREAM:
+            if response is END_OF_STREAM:
                 return
             self._heard_at_s = self._loop.time()
             hint: str = response.position.leader_address
             if hint:
                 self.leader_address = hint
             self._on_acks(response.acks, response.position)
+
+
+async def write_message(
+    call: Any, request: Any, reader: asyncio.Task[None], *, first: bool
+) -> None:
+    """Write `request` on a call that `reader` reads; when the call has ended, return as soon as the
+    reader knows why.
+
+    first: a first message waits in gRPC until the call has been sent, which takes a connection.
+    When the call is cancelled meanwhile, gRPC forgets who waits.
+    """
+    try:
+        await (_write_first(call, request, reader) if first else call.write(request))
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await asyncio.wait([reader])
+    except asyncio.CancelledError:
+        # Either the call was cancelled or the sender. The sender's cancellation must go on:
+        # otherwise the appender's worker would not stop.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        await asyncio.wait([reader])
+
+
+async def _write_first(call: Any, request: Any, reader: asyncio.Task[None]) -> None:
+    """Write, but not longer than the call lasts."""
+    writing = asyncio.get_running_loop().create_task(call.write(request))
+    try:
+        await asyncio.wait([writing, reader], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not writing.done():
+            writing.cancel()
+            await asyncio.wait([writing])
+    await writing

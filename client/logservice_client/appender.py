@@ -1,4 +1,4 @@
-"""Appender: one shard's appends, batched naturally over one stream, each applied at most once.
+"""Appender: one shard's appends, batched naturally, each applied at most once.
 
 Theory of operation. A caller puts records into the BatchQueue and waits for a future. One worker
 task gives each batch its number (`sequence`) and sends it; the acks settle the futures. There is no
@@ -72,6 +72,7 @@ from logservice_client.log_lines import Line
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.redundancy import Redundancy
 from logservice_client.reporter import Outage
+from logservice_client.shards_stream import Lane, OlderStore
 
 _FOR_GOOD: Final = frozenset(
     {
@@ -122,7 +123,7 @@ class Appender:
         self._worker: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
-        self._stream: AppendStream | None = None
+        self._stream: Lane | AppendStream | None = None
         self._stall_s = STALL_TIMEOUT_S
         self._backoff = Backoff()
         self._outage = Outage(shard, "append")
@@ -224,14 +225,8 @@ class Appender:
         """Serve one stream, until it fails or another address or epoch is wanted."""
         batches: Sequence[Batch] = tuple(self._unsettled)
         epoch = batches[0].epoch if batches else self.queue.pending[0].epoch
-        stream = AppendStream(
-            self._caller.pool,
-            address,
-            self._shard,
-            session,
-            epoch,
-            self._acked,
-            lineage=self._history.named,
+        stream = self._caller.streams.open(
+            address, self._shard, session, epoch, self._acked, lineage=self._history.named
         )
         stream.on_change(self._wake.set)
         self._stream = stream
@@ -255,11 +250,16 @@ class Appender:
                     continue
                 self._wake.clear()
                 await self._wake.wait()
+        except OlderStore:
+            # It has taken nothing, and the next stream there is one that it knows.
+            for batch in self._unsettled:
+                batch.attempts -= batch.on_wire
+                batch.on_wire = False
         finally:
             self._stream = None
             await stream.close()
 
-    def _should_move(self, stream: AppendStream, epoch: int) -> bool:
+    def _should_move(self, stream: Lane | AppendStream, epoch: int) -> bool:
         pending = self.queue.pending
         if self._sealed or (pending and pending[0].epoch != epoch):
             return True

@@ -71,6 +71,10 @@ CONNECT_STAGGER_S: Final = 0.3
 ATTEMPT_TIMEOUT_S: Final = 2.0
 """Timeout of the first attempt of a call that may be repeated elsewhere. It doubles each time."""
 
+OLDER_STORE_S: Final = 60.0
+"""For so long after a store did not know streams of many shards each log has its own there. Asking
+costs one turn to the store, and an upgraded one is noticed within a minute."""
+
 STALL_TIMEOUT_S: Final = 1.5
 """After this long without any ack the append stream moves to another replica. The time doubles with
 each move, up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A resend is

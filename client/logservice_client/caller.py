@@ -17,6 +17,7 @@ import grpc.aio
 from logservice_wire.errors import LogServiceError, Outcome, Reason, UnknownOutcome
 from logservice_wire.rpcs import GET_SHARD_STATUS, READ, Rpc
 
+from logservice_client.append_streams import AppendStreams
 from logservice_client.arguments import seconds
 from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_MAX_S
 from logservice_client.channels import ChannelPool
@@ -53,6 +54,7 @@ class Caller:
         """Use the client's connections and routes. `traceparent`: see `LogClient`."""
         self.life = life or Life()
         self.pool = pool
+        self.streams = AppendStreams(pool)
         self.router = router
         self.traceparent = traceparent
         self.reporter = reporter or Reporter()

@@ -27,7 +27,7 @@ from logservice_wire.errors import (
     Unauthenticated,
     UnknownOutcome,
 )
-from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
+from logservice_wire.status import STATUS_DETAILS_KEY, bare_status, from_status_details
 
 _BROKEN: Final = "broken"
 """Metadata key of a failure that no repetition cures: the other side has a bug."""
@@ -49,8 +49,21 @@ def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
             error = from_status_details(value)
             if error is not None:
                 return error
-    code: grpc.StatusCode = rpc.code()
-    message = f"{code.name}: {rpc.details()}"
+    return _by_code(rpc.code(), rpc.details(), mutating=mutating)
+
+
+def error_of_status(status: bytes, *, mutating: bool) -> LogServiceError:
+    """The typed error of a part of a call: `status` is a ``google.rpc.Status``."""
+    error = from_status_details(status)
+    if error is not None:
+        return error
+    number, details = bare_status(status)
+    codes = {code.value[0]: code for code in grpc.StatusCode}
+    return _by_code(codes.get(number, grpc.StatusCode.UNKNOWN), details, mutating=mutating)
+
+
+def _by_code(code: grpc.StatusCode, details: str | None, *, mutating: bool) -> LogServiceError:
+    message = f"{code.name}: {details}"
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
             return UnknownOutcome(message) if mutating else NotReady(message)

@@ -33,6 +33,17 @@ RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 SESSION_WINDOW: Final = 64
 """Sequences of a session whose outcome the server remembers: the most that may be in flight."""
 
+STREAM_LANES_MAX: Final = 1024
+"""Lanes of one AppendShards stream, those included whose end has not been told. Who appends to more
+logs at one store opens another stream."""
+
+SHARDS_MESSAGE_FIELDS_MAX: Final = 512
+"""Lanes that are opened, blocks, and lanes that are closed in one AppendShards message. A store
+takes them at a stretch: a block costs it ten to twenty microseconds of its loop."""
+
+SHARDS_MESSAGE_OPENS_MAX: Final = 64
+"""Lanes that are opened in one AppendShards message: each costs a store a hundred microseconds."""
+
 NAME_BYTES_MAX: Final = 128
 """Bytes of the name of a hold, of a shard, or of who holds the writer's epoch."""
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from logservice_wire import read_answer
-from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
+from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX, STREAM_LANES_MAX
 from logservice_wire.roles import Role
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
 
@@ -154,6 +154,17 @@ APPEND_STREAM: Final = Rpc(
     log_pb2.AppendStreamResponse,
     _APPEND,
     shard="open.shard_id",
+    mutates=True,
+)
+APPEND_SHARDS: Final = Rpc(
+    _LOG + "AppendShards",
+    log_pb2.AppendShardsRequest,
+    log_pb2.AppendShardsResponse,
+    frozenset(),
+    shard="",
+    each="opens",
+    each_as=APPEND,
+    each_max=STREAM_LANES_MAX,
     mutates=True,
 )
 READ: Final = Rpc(

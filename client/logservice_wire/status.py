@@ -2,7 +2,7 @@
 
 gRPC's convention for rich errors: the trailing metadata key `STATUS_DETAILS_KEY` holds a serialized
 ``google.rpc.Status``, one of whose details is ``google.rpc.ErrorInfo{domain, reason, metadata}``.
-Client and server both use these two functions; neither needs grpc to be importable here.
+Client and server both use these functions; neither needs grpc to be importable here.
 
 A status of another domain, an unknown reason, or bytes that do not parse give None, and the caller
 falls back to the bare gRPC code: what the network sends never raises here.
@@ -53,3 +53,15 @@ def from_status_details(data: bytes) -> LogServiceError | None:
     except (DecodeError, ValueError):
         return None
     return None
+
+
+def bare_status(data: bytes) -> tuple[int, str]:
+    """The code and the message of a ``google.rpc.Status``, whoever made it; UNKNOWN of bytes that
+    do not parse.
+    """
+    status = Status()
+    try:
+        status.ParseFromString(data)
+    except DecodeError:
+        return int(Code.Value("UNKNOWN")), "a status that cannot be read"
+    return int(status.code), str(status.message)

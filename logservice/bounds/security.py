@@ -68,8 +68,26 @@ SMALL_REQUEST_BYTES_MAX: Final = 64 * 1024
 STREAM_MESSAGE_FIELDS_MAX: Final = SESSION_WINDOW + 1
 """Fields of one AppendStream message: as many blocks as may be in flight, and its opening."""
 
+STREAM_LANES_MAX: Final = 1024
+"""Lanes of one AppendShards stream, those included whose end has not been told. Each is one of the
+streams of its identity, too, so an identity cannot have more of them by this. Clients know the
+number."""
+
+SHARDS_MESSAGE_FIELDS_MAX: Final = 512
+"""Lanes that are opened, blocks, and lanes that are closed in one AppendShards message, which are
+taken at a stretch: a block costs ten to twenty microseconds of the loop. Clients know it."""
+
 REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
 """Bytes of any request: one block of the largest size and the fields around it."""
+
+SHARDS_MESSAGE_OPENS_MAX: Final = 64
+"""Lanes that are opened in one AppendShards message. Each makes a task, asks the gate and the log,
+and costs a hundred microseconds. Clients know it."""
+
+STREAM_LANES_WAITING_BYTES_MAX: Final = REQUEST_BYTES_MAX
+"""Bytes of the blocks of one AppendShards stream that wait for their lanes: to be let in, or for
+room. It is what a stream of one shard may have read and not proposed; a lane whose block does not
+fit gets BUSY, and the others go on."""
 
 REQUEST_BYTES_RECEIVED_MAX: Final = 2 * REQUEST_BYTES_MAX
 """Bytes of a request that gRPC takes in. A request that is too long, by less than as much again,

@@ -90,6 +90,9 @@ class FakeCluster:
         self.copies_survive = False
         self.on_their_way: deque[Callable[[], Applied]] = deque()
         self.streams_seen = 0
+        """Streams of one shard, and lanes."""
+        self.shards_streams_seen = 0
+        self.shards_messages_seen = 0
         self.events: list[str] = []
         """Kinds of the cluster's events: the first one has revision 1."""
         self.compacted = 0
@@ -223,6 +226,39 @@ def typed(handler: Handler) -> Handler:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "connection lost")
 
     return guarded
+
+
+class FakeLane:
+    """A lane: the context that the server of one stream writes to, and who serves it."""
+
+    def __init__(
+        self,
+        store: FakeStore,
+        opened: log_pb2.AppendShardsRequest.Open,
+        answers: asyncio.Queue[log_pb2.AppendShardsResponse.Lane | Exception],
+    ) -> None:
+        self.waiting: asyncio.Queue[Any] = asyncio.Queue()
+        self._number = opened.lane
+        self._answers = answers
+        self.task = asyncio.create_task(self._serve(store, opened))
+
+    async def write(self, response: log_pb2.AppendStreamResponse) -> None:
+        self._answers.put_nowait(
+            log_pb2.AppendShardsResponse.Lane(
+                lane=self._number, position=response.position, acks=response.acks
+            )
+        )
+
+    async def _serve(self, store: FakeStore, opened: log_pb2.AppendShardsRequest.Open) -> None:
+        end = log_pb2.AppendShardsResponse.Lane(lane=self._number, ended=True)
+        try:
+            await store.serve_lane(opened, self.waiting, self)
+        except LogServiceError as error:
+            end.status = to_status_details(error)
+        except ConnectionLost as lost:
+            self._answers.put_nowait(lost)
+            return
+        self._answers.put_nowait(end)
 
 
 class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
@@ -363,11 +399,66 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         finally:
             receiver.cancel()
 
+    @typed
+    async def AppendShards(self, request: Any, context: Any) -> None:
+        if self.cluster.older:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        answers: asyncio.Queue[log_pb2.AppendShardsResponse.Lane | Exception] = asyncio.Queue()
+        lanes: dict[int, FakeLane] = {}
+        newest = 0
+        self.cluster.shards_streams_seen += 1
+
+        async def receive() -> None:
+            nonlocal newest
+            async for message in request:
+                self.cluster.shards_messages_seen += 1
+                for opened in message.opens:
+                    assert opened.lane > newest, "numbers of lanes grow"
+                    newest = opened.lane
+                    lanes[newest] = FakeLane(self, opened, answers)
+                for block in message.blocks:
+                    assert 0 < block.lane <= newest, "a lane is opened before its blocks"
+                    lanes[block.lane].waiting.put_nowait(block)
+                for closed in message.closes:
+                    lanes[closed.lane].waiting.put_nowait(None)
+                self.cluster.note_received(len(message.blocks))
+
+        receiver = asyncio.create_task(receive())
+        try:
+            while True:
+                said = [await answers.get()]
+                while not answers.empty():
+                    said.append(answers.get_nowait())
+                response = log_pb2.AppendShardsResponse(
+                    lanes=[one for one in said if not isinstance(one, Exception)]
+                )
+                if response.lanes:
+                    await context.write(response)
+                for one in said:
+                    if isinstance(one, Exception):
+                        raise one
+        finally:
+            receiver.cancel()
+            for lane in lanes.values():
+                lane.task.cancel()
+
+    async def serve_lane(
+        self,
+        opened: log_pb2.AppendShardsRequest.Open,
+        waiting: asyncio.Queue[Any],
+        context: Any,
+    ) -> None:
+        """Serve one lane as a stream of its own would be served."""
+        self.cluster.streams_seen += 1
+        log = self.leading_log(opened.shard_id)
+        log.check_lineage(opened.lineage)
+        await self._serve_stream(opened, log, waiting, context)
+
     async def _serve_stream(
         self,
-        opened: log_pb2.AppendStreamRequest.Open,
+        opened: Any,
         log: FakeLog,
-        waiting: asyncio.Queue[log_pb2.AppendStreamRequest.Block | None],
+        waiting: asyncio.Queue[Any],
         context: Any,
     ) -> None:
         """Serve as a store does: what is there goes into one commit, and acks leave in order until

@@ -11,6 +11,7 @@ import logservice_client.appender as appender_module
 import pytest
 from logservice_client import LogClient, channels
 from logservice_client.append_stream import AppendStream, Session
+from logservice_client.append_streams import AppendStreams
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_wire.block import encode_block
@@ -86,3 +87,30 @@ async def test_a_connection_that_is_lost_before_the_stream_begins(
     async with asyncio.timeout(PATIENCE_S):
         assert await client.shard(1).append(b"a") == 1
     assert len(calls) > 1
+
+
+async def test_a_call_that_takes_no_message_ends_for_all_its_lanes(
+    silent_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other lanes would wait behind that message; and closing does not wait for it either."""
+    options = {**dict(channels.CHANNEL_OPTIONS), "grpc.min_reconnect_backoff_ms": 600_000}
+    monkeypatch.setattr(channels, "CHANNEL_OPTIONS", tuple(options.items()))
+    pool = ChannelPool(None)
+    streams = AppendStreams(pool)
+    one, other = (
+        streams.open(silent_address, shard, Session(1, bytes(16)), 0, lambda *_: None)
+        for shard in (1, 2)
+    )
+    await one.send([batch()], first_unsettled=True)
+    await asyncio.sleep(0.05)
+    assert not one.ended
+    one.break_off("no ack")
+    ended = asyncio.Event()
+    other.on_change(ended.set)
+    async with asyncio.timeout(PATIENCE_S):
+        await ended.wait()
+        for lane in (one, other):
+            with pytest.raises(UnknownOutcome):
+                await lane.raise_failure()
+            await lane.close()
+    await pool.close()

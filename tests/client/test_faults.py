@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import logservice_client.appender as appender_module
+import logservice_client.shards_stream as shards_stream_module
 import pytest
 from logservice_client import LogClient
-from logservice_client.append_stream import AppendStream
 from logservice_client.appender import Appender
 from logservice_client.bounds import HALTED_REPLICAS_MAX
+from logservice_client.shards_stream import Lane
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
     Busy,
@@ -146,7 +147,7 @@ async def test_the_hint_of_not_leader_is_followed(cluster: FakeCluster) -> None:
     async with LogClient(cluster.endpoints[:1]) as client:
         assert await client.shard(1).append(b"a") == 1
         assert await client.shard(1).truncate(1) == 1
-    assert "AppendStream" in cluster.stores[2].calls
+    assert "AppendShards" in cluster.stores[2].calls
 
 
 async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCluster) -> None:
@@ -155,7 +156,7 @@ async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCl
     cluster.leader = 1
     await shard.append(b"b")
     await shard.append(b"c")
-    assert "AppendStream" in cluster.stores[1].calls
+    assert "AppendShards" in cluster.stores[1].calls
     seen = cluster.streams_seen
     for _ in range(5):
         await shard.append(b"d")
@@ -406,6 +407,7 @@ async def test_a_resend_is_never_larger_than_a_message_may_be(
     """Everything in flight in one message would be refused as too large, though it is applied."""
     monkeypatch.setattr(fake_server, "OPTIONS", (("grpc.max_receive_message_length", 300_000),))
     monkeypatch.setattr(appender_module, "MESSAGE_BYTES_MAX", 200_000)
+    monkeypatch.setattr(shards_stream_module, "MESSAGE_BYTES_MAX", 200_000)
     cluster = await FakeCluster.start()
     try:
         cluster.commit_delay_s = 0.005
@@ -488,7 +490,7 @@ async def test_a_frozen_leader_is_left(
     cluster.stores[0].frozen.set()
     cluster.leader = 1
     assert await shard.append(b"b") == 2
-    assert "AppendStream" in cluster.stores[1].calls + cluster.stores[2].calls
+    assert "AppendShards" in cluster.stores[1].calls + cluster.stores[2].calls
     assert await contents(client) == [b"a", b"b"]
 
 
@@ -500,13 +502,13 @@ async def test_stalls_that_repeat_are_waited_for_longer_up_to_a_bound(
     monkeypatch.setattr(appender_module, "STALL_TIMEOUT_MAX_S", 0.15)
     monkeypatch.setattr(appender_module, "WATCH_INTERVAL_S", 0.01)
     silent: list[float] = []
-    break_off = AppendStream.break_off
+    break_off = Lane.break_off
 
-    def watched(self: AppendStream, reason: str) -> None:
+    def watched(self: Lane, reason: str) -> None:
         silent.append(self.silent_s(asyncio.get_running_loop().time()))
         break_off(self, reason)
 
-    monkeypatch.setattr(AppendStream, "break_off", watched)
+    monkeypatch.setattr(Lane, "break_off", watched)
     shard = client.shard(1)
     for store in cluster.stores:
         store.frozen.set()

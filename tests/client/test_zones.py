@@ -42,7 +42,7 @@ async def test_reads_go_near_and_appends_to_the_leader(cluster: FakeCluster, zon
         async for _ in client.shard(1).follow(1, until_lsn=1):
             pass
         assert client.near_addresses(1) == (cluster.endpoints[1],)
-    assert asked(cluster, "AppendStream") == ["eu/a"]
+    assert asked(cluster, "AppendShards") == ["eu/a"]
     for method in ("Read", "GetShardStatus", "Follow"):
         assert set(asked(cluster, method)) == {"eu/b"}, method
 

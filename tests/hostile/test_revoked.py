@@ -97,8 +97,20 @@ async def test_a_client_under_way_is_cut_and_comes_back_with_new_papers(
         assert (await stream.read()).acks[0].sequence == 1
         follow = log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
         await follow.read()
+        many = log_pb2.AppendShardsRequest
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        lane = many.Open(
+            lane=1, shard_id=1, session_id=session.session_id, session_nonce=session.nonce
+        )
+        lanes = log.AppendShards()
+        one = many.Block(lane=1, sequence=1, block=block(b"x"))
+        await lanes.write(many(opens=[lane], blocks=[one]))
+        assert (await lanes.read()).lanes[0].acks[0].sequence == 1
         await revoked(store, directory, "client", papers)
         await refused(log.GetShardStatus(status))
+        one.sequence = 2
+        await lanes.write(many(blocks=[one]))
+        await refused(until_it_ends(lanes))
         await stream.write(log_pb2.AppendStreamRequest(blocks=[numbered(2)]))
         await refused(until_it_ends(stream))
         async with channel_of(store, OWNER) as theirs:

@@ -3,16 +3,15 @@ for disks and peers, so that a shard is up in milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import grpc
 import grpc.aio
 from logservice_wire.block import encode_block
 from logservice_wire.errors import LogServiceError, NotReady
-from logservice_wire.rpcs import serialize
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 from logservice_wire.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
@@ -32,7 +31,10 @@ from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.edge.answers import AnswerBudget
+from logservice.server.edge.auditor import Auditor
 from logservice.server.edge.channel_options import SERVER_OPTIONS
+from logservice.server.edge.gate import Gate
+from logservice.server.edge.guard import GuardedServer
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
@@ -74,24 +76,6 @@ class ServedStore:
     def __post_init__(self) -> None:
         self.log = log_pb2_grpc.LogStub(self.channel)
         self.admin = admin_pb2_grpc.AdminStub(self.channel)
-
-
-class Unguarded:
-    """A server for the generated code, without a gate: it encodes answers as the guard does."""
-
-    def __init__(self, server: grpc.aio.Server) -> None:
-        self._server = server
-
-    def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """What is registered by name is enough."""
-
-    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        served = {
-            name: one._replace(response_serializer=serialize) for name, one in handlers.items()
-        }
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, served),)
-        )
 
 
 class Served:
@@ -169,10 +153,12 @@ class Served:
             AnswerBudget(self._limits.answer_bytes_max, self._limits.identity_answer_bytes_max),
         )
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        unguarded = Unguarded(server)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), unguarded)
+        # Without identities the gate lets everybody in, and nothing is asked of the list.
+        gate = Gate(SimpleNamespace(list=None, too_old=False), None, None)  # type: ignore[arg-type]
+        guarded = GuardedServer(server, gate, Auditor(None), budget=context.answers)
+        log_pb2_grpc.add_LogServicer_to_server(LogService(context), guarded)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, parts.workers), unguarded
+            AdminService(context, StoreStatus, no_report, parts.workers), guarded
         )
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()

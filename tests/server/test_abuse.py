@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from logservice_client import LogClient, Tls
 from logservice_wire.errors import Reason
+from logservice_wire.status import from_status_details
 from logservice_wire.v1 import hakeeper_pb2, log_pb2, log_pb2_grpc
 
 from logservice import bounds
@@ -246,6 +247,36 @@ async def test_a_reader_that_never_reads(
             while await stream.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 pass
     assert taken < 24 << 20, "of 48 MiB"
+
+
+async def test_lanes_are_streams_of_their_identity(log: Any) -> None:
+    """A stream counts as many times as it has lanes, and once at least."""
+    await works(log)
+    message = log_pb2.AppendShardsRequest
+    call = log.AppendShards()
+
+    for number in (1, 2):
+        await call.write(
+            message(
+                opens=[message.Open(lane=number, shard_id=1, session_id=1, session_nonce=bytes(16))]
+            )
+        )
+    opened = message.Open(lane=3, shard_id=1, session_id=1, session_nonce=bytes(16))
+    await call.write(message(opens=[opened]))
+    [lane] = (await call.read()).lanes
+    found = from_status_details(lane.status)
+    assert found is not None
+    assert (lane.lane, found.reason) == (3, Reason.BUSY)
+    assert (await refused(log.AppendStream().read()))[1] is Reason.BUSY
+    # The place of a lane that is closed is free again.
+    await call.write(message(closes=[message.Close(lane=1)]))
+    [lane] = (await call.read()).lanes
+    assert (lane.lane, lane.ended, lane.status) == (1, True, b"")
+    opened.lane = 4
+    await call.write(message(opens=[opened], closes=[message.Close(lane=4)]))
+    [lane] = (await call.read()).lanes
+    assert (lane.lane, lane.ended, lane.status) == (4, True, b"")
+    call.cancel()
 
 
 @pytest.mark.parametrize("plane", ["client_address", "peer_address"])

@@ -15,8 +15,9 @@ import pytest
 import pytest_asyncio
 from logservice_client import LogClient, Tls
 from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
-from logservice_wire.errors import Reason
+from logservice_wire.errors import LogServiceError, PermissionDenied, Reason
 from logservice_wire.roles import Role
+from logservice_wire.status import from_status_details
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
 from logservice.nodehost.agent.access_book import AccessBook
@@ -69,6 +70,23 @@ async def bearers(store: Store) -> dict[Role | None, Papers]:
     return {role: papers_of(f"has-{role}") for role in ROLES}
 
 
+async def lane_of(channel: grpc.aio.Channel, shard: int) -> Reason | str:
+    """Open a lane of a shard on a stream of its own, and return what became of it."""
+    message = log_pb2.AppendShardsRequest
+    call = log_pb2_grpc.LogStub(channel).AppendShards(timeout=60)
+    await call.write(message(opens=[message.Open(lane=1, shard_id=shard)]))
+    [lane] = (await call.read()).lanes
+    call.cancel()
+    found = from_status_details(lane.status)
+    return found.reason if found is not None else "ok"
+
+
+def needed(path: str) -> frozenset[Role]:
+    """The roles of which one lets a caller in; of a stream of many shards, into a lane."""
+    rpc = SERVED[path]
+    return rpc.each_as.roles if rpc.each_as is not None and not rpc.roles else rpc.roles
+
+
 async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
     """Call an RPC with a request that says as little as possible; return what became of it."""
     message = SERVED[path].request
@@ -81,6 +99,8 @@ async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
     method = rpcs()[path]
     encode = message.SerializeToString
     try:
+        if path.endswith("/AppendShards"):
+            return await lane_of(channel, 1)
         if method.client_streaming:
             call = channel.stream_stream(path, request_serializer=encode)
             await anext(aiter(call(iter([request]), timeout=60)), None)
@@ -103,8 +123,7 @@ async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
 async def test_every_rpc_by_every_role(
     store: Store, bearers: dict[Role | None, Papers], path: str, role: Role | None
 ) -> None:
-    rpc = SERVED[path]
-    allowed = not rpc.roles or role in rpc.roles
+    allowed = not needed(path) or role in needed(path)
     async with channel_of(store, bearers[role]) as channel:
         outcome = await attempt(channel, path)
     assert (outcome is not Reason.PERMISSION_DENIED) is allowed, outcome
@@ -126,7 +145,7 @@ async def test_no_rpc_for_who_is_denied_everything(
     """But for health, which an identity is enough for."""
     async with channel_of(store, shut_out) as channel:
         outcome = await attempt(channel, path)
-    assert (outcome is Reason.PERMISSION_DENIED) is bool(SERVED[path].roles), outcome
+    assert (outcome is Reason.PERMISSION_DENIED) is bool(needed(path)), outcome
 
 
 @pytest.mark.parametrize("path", sorted(SERVED))
@@ -364,6 +383,71 @@ async def test_a_denial_ends_streams_under_way(store: Store) -> None:
                 await follow.read()
         assert typed(caught.value).reason is Reason.PERMISSION_DENIED
         await change(store, uri("client", "denied-*"), "*", undeny=["all"])
+
+
+async def test_a_lane_needs_a_grant_over_its_own_shard_and_loses_it_alone(store: Store) -> None:
+    """INV-LANES-2 with a valid certificate: what is not granted is refused in its lane, and a grant
+    that is revoked, or denied by a rule, ends the lane that it was for.
+    """
+    identity, message = uri("client", "laner"), log_pb2.AppendShardsRequest
+    await change(store, identity, "shard/1", grant=["append"])
+    async with client_of(store, OWNER) as owner:
+        second = await owner.hakeeper.create_shard()
+        await owner.shard(second).connect()
+    async with channel_of(store, papers_of("laner")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        call = log.AppendShards()
+        acked: list[tuple[int, int]] = []
+        ended: dict[int, LogServiceError | None] = {}
+        opened = 0
+
+        async def write(*sent: tuple[int, int], shard: int = 0, session: Any = None) -> None:
+            nonlocal opened
+            opens = []
+            if shard:
+                opened += 1
+                nonce, number = (session.nonce, session.session_id) if session else (bytes(16), 1)
+                opens = [
+                    message.Open(
+                        lane=opened, shard_id=shard, session_id=number, session_nonce=nonce
+                    )
+                ]
+            blocks = [
+                message.Block(lane=lane, sequence=number, block=block(b"x"))
+                for lane, number in sent
+            ]
+            await call.write(message(opens=opens, blocks=blocks))
+
+        async def until(acks: int, ends: int) -> None:
+            async with asyncio.timeout(60):
+                while len(acked) < acks or len(ended) < ends:
+                    for lane in (await call.read()).lanes:
+                        acked.extend((lane.lane, ack.sequence) for ack in lane.acks)
+                        if lane.ended:
+                            ended[lane.lane] = from_status_details(lane.status)
+
+        mine = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        await write((1, 1), shard=1, session=mine)
+        await write((2, 1), shard=second)
+        await until(1, 1)
+        assert isinstance(ended[2], PermissionDenied)
+        assert (ended[2].metadata["role"], ended[2].metadata["shard"]) == ("append", str(second))
+        await change(store, identity, f"shard/{second}", grant=["append"])
+        other = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=second))
+        await write((3, 1), (1, 2), shard=second, session=other)
+        await until(3, 1)
+        await change(store, identity, "shard/1", revoke=["append"])
+        await write((1, 3), (3, 2))
+        await until(4, 2)
+        assert isinstance(ended[1], PermissionDenied)
+        assert sorted(acked) == [(1, 1), (1, 2), (3, 1), (3, 2)]
+        await change(store, uri("client", "lan*"), "*", deny=["all"])
+        await write((3, 3))
+        await until(4, 3)
+        assert isinstance(ended[3], PermissionDenied)
+        assert ended[3].metadata["by"] == "rule"
+        call.cancel()
+        await change(store, uri("client", "lan*"), "*", undeny=["all"])
 
 
 async def test_the_configured_admins_cannot_be_locked_out(store: Store) -> None:

@@ -20,6 +20,7 @@ from logservice_wire.v1 import log_pb2
 from logservice import trace
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
+from logservice.server.services.append_lane import AppendLane
 from logservice.server.services.append_stream import AppendStream
 from tests.owners import CLAIM
 
@@ -81,14 +82,14 @@ def message(*sequences: int, block: bytes = BLOCK) -> Message:
 
 
 def opened(call: FakeCall, host: FakeHost, inflight_max: int = 64) -> AppendStream:
-    return AppendStream(
-        call,  # type: ignore[arg-type]
-        Message.Open(shard_id=1, session_id=9, writer_epoch=3),
+    lane = AppendLane(
+        9,
+        3,
         CLAIM,
         host.submit,
         lambda acked_lsn: log_pb2.LogPosition(applied_lsn=max(7, acked_lsn)),
-        inflight_max,
     )
+    return AppendStream(call, lane, inflight_max)  # type: ignore[arg-type]
 
 
 async def turn() -> None:

@@ -507,7 +507,7 @@ async def test_what_a_store_writes(tmp_path: Path) -> None:
     assert [line.get("outcome") for line in changes] == [None, "ok"]
     assert changes[0]["who"] == ADMIN
     assert 'grant: "read"' in str(changes[0]["request"])
-    appended = [line for line in found if line["what"] == "AppendStream"]
+    appended = [line for line in found if line["what"] == "AppendShards"]
     assert [(line["first_lsn"], line["last_lsn"]) for line in appended] == [(1, 2)]
     read = next(line for line in found if line["what"] == "Read" and line.get("outcome") == "ok")
     assert (read["first_lsn"], read["last_lsn"]) == (1, 2)

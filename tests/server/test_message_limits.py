@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from logservice_client.bounds import GRPC_MESSAGE_BYTES_MAX as CLIENTS_MESSAGE_BYTES_MAX
 from logservice_wire.errors import InvalidArgument, TooLarge
-from logservice_wire.rpcs import APPEND, APPEND_STREAM, RESTORE_BLOCKS, RPCS
+from logservice_wire.rpcs import APPEND, APPEND_SHARDS, APPEND_STREAM, RESTORE_BLOCKS, RPCS
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
@@ -43,6 +43,20 @@ def test_blocks_of_a_message_are_counted() -> None:
     most = b"\x12\x00" * bounds.STREAM_MESSAGE_FIELDS_MAX
     assert isinstance(parser(STREAM)(most), STREAM)
     refused(parser(STREAM)(most + b"\x12\x00"), TooLarge)
+
+
+def test_lanes_and_blocks_of_a_message_are_counted_together() -> None:
+    """SHARDS_MESSAGE_FIELDS_MAX."""
+    message = log_pb2.AppendShardsRequest()
+    for number in range(bounds.SHARDS_MESSAGE_FIELDS_MAX // 4):
+        message.opens.add(lane=number + 1, shard_id=1)
+        message.blocks.add(lane=number + 1, sequence=1)
+        message.blocks.add(lane=number + 1, sequence=2)
+        message.closes.add(lane=number + 1)
+    parse = parser(log_pb2.AppendShardsRequest)
+    assert parse(message.SerializeToString()) == message
+    refused(parse(message.SerializeToString() + b"\x0a\x00"), TooLarge)
+    refused(parse(message.SerializeToString() + b"\x1a\x00"), TooLarge)
 
 
 def test_a_restore_brings_as_many_blocks_as_it_may() -> None:
@@ -83,7 +97,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.parametrize(
     "message",
-    [rpc.request for rpc in RPCS.values() if rpc not in (APPEND, APPEND_STREAM, RESTORE_BLOCKS)],
+    [
+        rpc.request
+        for rpc in RPCS.values()
+        if rpc not in (APPEND, APPEND_STREAM, APPEND_SHARDS, RESTORE_BLOCKS)
+    ],
 )
 def test_requests_without_blocks_are_small(message: Any) -> None:
     parse = parser(message)

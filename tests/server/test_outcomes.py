@@ -351,6 +351,7 @@ READING = {
     "Digest",
     "GetShardStatus",
     "AppendStream",
+    "AppendShards",
 }
 READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
@@ -533,6 +534,44 @@ async def test_g5_acks_of_a_stream_are_sent_or_their_outcome_is_unknown(
         try:
             async for answer in call:
                 acked += [ack.sequence for ack in answer.acks]
+        except grpc.aio.AioRpcError as failure:
+            error = error_of(failure, mutating=True)
+    assert broken.effects == 2
+    assert acked == list(range(1, len(acked) + 1))
+    if what in ("the replica halts", "the replica goes away", "its span fails"):
+        assert acked == [1, 2]
+        assert error is None
+    if error is not None:
+        assert error.outcome is Outcome.UNKNOWN, error
+
+
+@pytest.mark.parametrize("what", sorted(BREAKS))
+async def test_g5_acks_of_a_lane_are_sent_or_their_outcome_is_unknown(
+    served: Served, what: str
+) -> None:
+    host = served.stores[0].host
+    broken = Broken(host)
+    if what == "its span fails":
+        BREAKS[what](broken)
+    async with broken.serving() as channel:
+        shard = await prepared(host, served, channel)
+        stub: Any = log_pb2_grpc.LogStub(channel)
+        session = await stub.OpenSession(log.OpenSessionRequest(shard_id=shard))
+        message = log.AppendShardsRequest
+        opened = message.Open(
+            shard_id=shard, session_id=session.session_id, session_nonce=session.nonce, lane=1
+        )
+        call = stub.AppendShards(timeout=30)
+        broken.effects = 0
+        BREAKS[what](broken)
+        blocks = [message.Block(sequence=number, block=block(), lane=1) for number in (1, 2)]
+        await call.write(message(opens=[opened], blocks=blocks))
+        await call.done_writing()
+        acked: list[int] = []
+        error: LogServiceError | None = None
+        try:
+            async for answer in call:
+                acked += [ack.sequence for lane in answer.lanes for ack in lane.acks]
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure, mutating=True)
     assert broken.effects == 2

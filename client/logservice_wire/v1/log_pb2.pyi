@@ -252,6 +252,68 @@ class AppendStreamResponse(_message.Message):
     acks: _containers.RepeatedCompositeFieldContainer[AppendStreamResponse.Ack]
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[AppendStreamResponse.Ack, _Mapping]]] = ...) -> None: ...
 
+class AppendShardsRequest(_message.Message):
+    __slots__ = ("opens", "blocks", "closes")
+    class Open(_message.Message):
+        __slots__ = ("shard_id", "session_id", "writer_epoch", "session_nonce", "lane", "lineage")
+        SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+        SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+        WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+        SESSION_NONCE_FIELD_NUMBER: _ClassVar[int]
+        LANE_FIELD_NUMBER: _ClassVar[int]
+        LINEAGE_FIELD_NUMBER: _ClassVar[int]
+        shard_id: int
+        session_id: int
+        writer_epoch: int
+        session_nonce: bytes
+        lane: int
+        lineage: bytes
+        def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., session_nonce: _Optional[bytes] = ..., lane: _Optional[int] = ..., lineage: _Optional[bytes] = ...) -> None: ...
+    class Block(_message.Message):
+        __slots__ = ("sequence", "block", "expected_lsn", "traceparent", "lane")
+        SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        BLOCK_FIELD_NUMBER: _ClassVar[int]
+        EXPECTED_LSN_FIELD_NUMBER: _ClassVar[int]
+        TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+        LANE_FIELD_NUMBER: _ClassVar[int]
+        sequence: int
+        block: bytes
+        expected_lsn: int
+        traceparent: str
+        lane: int
+        def __init__(self, sequence: _Optional[int] = ..., block: _Optional[bytes] = ..., expected_lsn: _Optional[int] = ..., traceparent: _Optional[str] = ..., lane: _Optional[int] = ...) -> None: ...
+    class Close(_message.Message):
+        __slots__ = ("lane",)
+        LANE_FIELD_NUMBER: _ClassVar[int]
+        lane: int
+        def __init__(self, lane: _Optional[int] = ...) -> None: ...
+    OPENS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CLOSES_FIELD_NUMBER: _ClassVar[int]
+    opens: _containers.RepeatedCompositeFieldContainer[AppendShardsRequest.Open]
+    blocks: _containers.RepeatedCompositeFieldContainer[AppendShardsRequest.Block]
+    closes: _containers.RepeatedCompositeFieldContainer[AppendShardsRequest.Close]
+    def __init__(self, opens: _Optional[_Iterable[_Union[AppendShardsRequest.Open, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[AppendShardsRequest.Block, _Mapping]]] = ..., closes: _Optional[_Iterable[_Union[AppendShardsRequest.Close, _Mapping]]] = ...) -> None: ...
+
+class AppendShardsResponse(_message.Message):
+    __slots__ = ("lanes",)
+    class Lane(_message.Message):
+        __slots__ = ("lane", "position", "acks", "ended", "status")
+        LANE_FIELD_NUMBER: _ClassVar[int]
+        POSITION_FIELD_NUMBER: _ClassVar[int]
+        ACKS_FIELD_NUMBER: _ClassVar[int]
+        ENDED_FIELD_NUMBER: _ClassVar[int]
+        STATUS_FIELD_NUMBER: _ClassVar[int]
+        lane: int
+        position: LogPosition
+        acks: _containers.RepeatedCompositeFieldContainer[AppendStreamResponse.Ack]
+        ended: bool
+        status: bytes
+        def __init__(self, lane: _Optional[int] = ..., position: _Optional[_Union[LogPosition, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[AppendStreamResponse.Ack, _Mapping]]] = ..., ended: bool = ..., status: _Optional[bytes] = ...) -> None: ...
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    lanes: _containers.RepeatedCompositeFieldContainer[AppendShardsResponse.Lane]
+    def __init__(self, lanes: _Optional[_Iterable[_Union[AppendShardsResponse.Lane, _Mapping]]] = ...) -> None: ...
+
 class ReadRequest(_message.Message):
     __slots__ = ("shard_id", "lsn", "max_bytes", "stale", "no_values", "lineage")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]

@@ -64,6 +64,11 @@ class LogStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.AppendStreamRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_log__pb2.AppendStreamResponse.FromString,
                 _registered_method=True)
+        self.AppendShards = channel.stream_stream(
+                '/logservice.v1.Log/AppendShards',
+                request_serializer=logservice__wire_dot_v1_dot_log__pb2.AppendShardsRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_log__pb2.AppendShardsResponse.FromString,
+                _registered_method=True)
         self.Read = channel.unary_unary(
                 '/logservice.v1.Log/Read',
                 request_serializer=logservice__wire_dot_v1_dot_log__pb2.ReadRequest.SerializeToString,
@@ -203,6 +208,14 @@ class LogServicer(object):
     def AppendStream(self, request_iterator, context):
         """Many blocks in order. The first message opens the stream; after the first failure nothing later on
         the stream succeeds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendShards(self, request_iterator, context):
+        """AppendStream for many shards on one call. Each is a lane: what AppendStream is for one shard, with a
+        number that the client gives. What becomes of a lane changes nothing for the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -371,6 +384,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.AppendStream,
                     request_deserializer=logservice__wire_dot_v1_dot_log__pb2.AppendStreamRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_log__pb2.AppendStreamResponse.SerializeToString,
+            ),
+            'AppendShards': grpc.stream_stream_rpc_method_handler(
+                    servicer.AppendShards,
+                    request_deserializer=logservice__wire_dot_v1_dot_log__pb2.AppendShardsRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_log__pb2.AppendShardsResponse.SerializeToString,
             ),
             'Read': grpc.unary_unary_rpc_method_handler(
                     servicer.Read,
@@ -615,6 +633,33 @@ class Log(object):
             '/logservice.v1.Log/AppendStream',
             logservice__wire_dot_v1_dot_log__pb2.AppendStreamRequest.SerializeToString,
             logservice__wire_dot_v1_dot_log__pb2.AppendStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendShards(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/logservice.v1.Log/AppendShards',
+            logservice__wire_dot_v1_dot_log__pb2.AppendShardsRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_log__pb2.AppendShardsResponse.FromString,
             options,
             channel_credentials,
             insecure,

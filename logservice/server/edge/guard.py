@@ -342,12 +342,13 @@ class GuardedServer:
     def _streaming(self, rpc: Rpc[Any, Any], behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
         half_calls, name, book = self._dispatch.half_calls, rpc.name, self._seen
+        row = self._calls.row(name, timed=False)
 
         async def serve(request: Any, context: Context, delivered: Delivered) -> None:
             caller, seen = await self._let_in(rpc, request, context, Quota.begin_stream)
             seen.streams += 1
             stream = GuardedStream(
-                gate, auditor, rpc, caller, context, delivered, tells_outcomes=reads
+                gate, auditor, rpc, caller, context, delivered, row, tells_outcomes=reads
             )
             try:
                 try:

@@ -29,6 +29,7 @@ _BLOCK: Final = "block"
 
 _FIELDS_MAX: Final[Mapping[str, int]] = {
     log_pb2.AppendStreamRequest.DESCRIPTOR.full_name: bounds.STREAM_MESSAGE_FIELDS_MAX,
+    log_pb2.AppendShardsRequest.DESCRIPTOR.full_name: bounds.SHARDS_MESSAGE_FIELDS_MAX,
     log_pb2.RestoreBlocksRequest.DESCRIPTOR.full_name: bounds.RESTORE_MESSAGE_FIELDS_MAX,
 }
 """Fields that a client of ours writes into each message that has a list of blocks."""

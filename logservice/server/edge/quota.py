@@ -96,9 +96,11 @@ class Quota:
         """The stream is over."""
         self.streams -= 1
 
-    def take_message(self, size: int) -> float:
-        """Pay for one message of a stream; returns seconds to wait before the next one is read."""
-        self._requests.take(1)
+    def take_message(self, size: int, requests: int = 1) -> float:
+        """Pay for one message of a stream; returns seconds to wait before the next one is read.
+        `requests`: as how many it counts.
+        """
+        self._requests.take(requests)
         self._bytes.take(size)
         return self.wait_s()
 

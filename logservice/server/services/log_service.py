@@ -13,11 +13,9 @@ here.
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import secrets
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire import rpcs
@@ -43,6 +41,8 @@ from logservice.rsm.queries import (
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
 from logservice.server.services import digesting, reading, restoring
 from logservice.server.services.answer_bytes import AnswerBytes
+from logservice.server.services.append_lane import AppendLane, checked_nonce, open_lane
+from logservice.server.services.append_shards import AppendShards, LanesContext
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import (
     StoreContext,
@@ -252,7 +252,7 @@ class LogService(log_pb2_grpc.LogServicer):
         shard = log_shard(request.shard_id)
         if (request.session_id == NO_SESSION) != (request.sequence == 0):
             raise InvalidArgument("session_id and sequence go together", field="sequence")
-        nonce = _nonce(request.session_nonce) if request.session_id else NO_NONCE
+        nonce = checked_nonce(request.session_nonce) if request.session_id else NO_NONCE
         block = request.block
         append = AppendRequest(
             session=SessionId(request.session_id),
@@ -282,29 +282,20 @@ class LogService(log_pb2_grpc.LogServicer):
             return
         if not first.HasField("open"):
             raise InvalidArgument("the first message opens the stream", field="open")
-        opened = first.open
-        shard = log_shard(opened.shard_id)
-        if opened.session_id == NO_SESSION:
-            raise InvalidArgument("a stream needs a session", field="open.session_id")
-        claim = self.store.author().claim(_nonce(opened.session_nonce))
-        if self._host.replicas.info(shard) is None:
-            raise shard_not_found(shard)
-        await check_lineage(self.store, shard, opened.lineage, context)
-        # The call may live for days; each block has a deadline of its own.
-        limit_s = self.store.limits.rpc_timeout_default_s
+        lane = await open_lane(self.store, first.open, context)
+        inflight_max = self.store.limits.stream_blocks_inflight_max
+        await AppendStream(context, lane, inflight_max).run(first)
 
-        def submit(request: AppendRequest) -> asyncio.Future[Applied]:
-            return self._host.submit_append(shard, request, limit_s)
+    @handler
+    async def AppendShards(self, _: object, context: Context) -> None:
+        """Many blocks of many shards; see `server.services.append_shards`."""
+        inflight_max = self.store.limits.stream_blocks_inflight_max
 
-        await AppendStream(
-            context,
-            opened,
-            claim,
-            submit,
-            functools.partial(self.store.position, shard),
-            self.store.limits.stream_blocks_inflight_max,
-            self._host.tracing,
-        ).run(first)
+        def opens(opened: log_pb2.AppendShardsRequest.Open) -> Awaitable[AppendLane]:
+            return open_lane(self.store, opened, context)
+
+        # The guard has put a `GuardedStream` in the place of gRPC's context.
+        await AppendShards(cast(LanesContext, context), opens, inflight_max).run()
 
     @handler
     async def Read(self, request: log_pb2.ReadRequest, context: Context) -> AnswerBytes:
@@ -440,11 +431,3 @@ class LogService(log_pb2_grpc.LogServicer):
         await check_lineage(self.store, shard, lineage, context)
         with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
             return shard, await effect(self._host.propose(shard, data, limit_s))
-
-
-def _nonce(nonce: bytes) -> bytes:
-    if len(nonce) != NONCE_BYTES:
-        raise InvalidArgument(
-            f"expected the {NONCE_BYTES} bytes of OpenSession's answer", field="session_nonce"
-        )
-    return nonce
