@@ -23,8 +23,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -33,7 +34,7 @@ from typing import Final
 from logservice_client import LogClient
 from logservice_wire.v1 import hakeeper_pb2
 
-from bench import environment
+from bench.probes import environment
 from examples.demo.watch import Watch
 from logservice import bounds
 from logservice.cli.processes.local_cluster import LocalCluster
@@ -122,7 +123,14 @@ async def _appending(
 class Bench:
     """The cluster, and its windows."""
 
-    def __init__(self, cluster: LocalCluster, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        arguments: argparse.Namespace,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`say` is told of every window."""
+        self._say = say
         self._cluster = cluster
         self._arguments = arguments
         places = {name: place.client for name, place in cluster.stores.items()}
@@ -139,8 +147,7 @@ class Bench:
                     await self._limit(client, limit)
                     window = await self._window(client, limit)
                     windows.append(window)
-                    sys.stdout.write(f"round {number + 1}: {_line([window])}\n")
-                    sys.stdout.flush()
+                    self._say(f"round {number + 1}: {_line([window])}")
         return windows
 
     async def _limit(self, client: LogClient, mib: int) -> None:
@@ -294,7 +301,7 @@ def main() -> None:
         cluster = LocalCluster.create(Path(name) / "stores", stores=3, shards=1)
         try:
             cluster.up()
-            windows = asyncio.run(Bench(cluster, arguments).run())
+            windows = asyncio.run(Bench(cluster, arguments, partial(print, flush=True)).run())
         finally:
             cluster.down()
     for limit in arguments.limits:

@@ -38,8 +38,8 @@ from typing import Final
 
 from logservice_client import LogClient, Shard
 
-from bench import environment
-from bench.shapes import TIMEOUT_S
+from bench.probes import environment
+from bench.rows.ours import TIMEOUT_S
 from examples.demo.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster
 

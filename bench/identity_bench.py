@@ -44,8 +44,8 @@ from logservice_wire.block import encode_block
 from logservice_wire.errors import Busy
 from logservice_wire.v1 import log_pb2
 
-from bench import environment
-from bench.shapes import TIMEOUT_S
+from bench.probes import environment
+from bench.rows.ours import TIMEOUT_S
 from logservice.cli.certificates.authority import Authority
 from logservice.cli.processes.local_cluster import LocalCluster
 

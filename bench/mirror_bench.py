@@ -31,7 +31,7 @@ from typing import Final
 from logservice_client import LogClient, SyncLogClient
 from logservice_wire.errors import LogServiceError
 
-from bench import environment
+from bench.probes import environment
 from bench.restore_bench import LOG, PROGRAM, RATE_MIB_PER_S, TIMEOUT_S, delete, fill
 from logservice.cli.processes.local_cluster import LocalCluster
 

@@ -28,8 +28,8 @@ from typing import Final
 
 from logservice_client import LogClient
 
-from bench import environment
 from bench.durable_copy import copy
+from bench.probes import environment
 from logservice.cli.processes.local_cluster import LocalCluster
 
 MIB: Final = 1 << 20

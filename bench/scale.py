@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--zone-ticks", type=int, default=100_000, help="give up after so many")
     parser.add_argument("--verbs", action="store_true", help="only what people ask for")
     parser.add_argument("--losses", action="store_true", help="only what is lost and repaired")
+    parser.add_argument("--passes", action="store_true", help="only birth, quiet, changed reports")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     tune_interpreter()
@@ -74,6 +75,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         scale_verbs.crowded(arguments.version, note)
         return figures
     _passes(world, note)
+    if arguments.passes:
+        return figures
     if not arguments.losses:
         _forms(world, note)
         _traffic(world, note)

@@ -26,7 +26,7 @@ from typing import Final
 
 from logservice_client import LogClient
 
-from bench import environment
+from bench.probes import environment
 from examples.demo.watch import bytes_on_disk
 from logservice.cli.processes.local_cluster import LocalCluster
 
