@@ -125,7 +125,7 @@ def _measure(
         def done(row: Row, result: Result) -> None:
             place["number"] += 1
             for line in table.lines(row, result):
-                console.print("  " + " | ".join(filter(None, line.cells)), markup=False)
+                console.print("  " + " | ".join(filter(None, line.texts("; "))), markup=False)
 
         setting = Setting(
             Path(name),

@@ -48,7 +48,7 @@ class Measuring:
         for row in rows:
             result = Result(row.key, now())
             try:
-                self._row(row, result)
+                measure_row(row, self._setting, self._say, result)
             except Exception as error:  # noqa: BLE001 - the other rows are measured all the same
                 result.error = f"{type(error).__name__}: {error}"
             except BaseException:
@@ -70,42 +70,45 @@ class Measuring:
         self._piece.ended = now()
         self._run.write(self._path)
 
-    def _row(self, row: Row, result: Result) -> None:
-        self._setting.notes.clear()
-        place = Path(tempfile.mkdtemp(prefix=f"{row.key}-", dir=self._setting.directory))
-        self._say(f"{row.key}: set-up")
-        try:
-            with row.open(replace(self._setting, directory=place)) as bouts:
-                for bout in bouts:
-                    if not bout.fallback or not result.rounds:
-                        self._bout(row, bout, result)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
 
-    def _bout(self, row: Row, bout: Bout, result: Result) -> None:
-        with ExitStack() as stack:
-            self._say(f"{row.key}: {bout.name or OURS}, set-up")
-            try:
-                turns = stack.enter_context(bout.open())
-            except Unavailable as error:
-                result.missing[bout.name] = str(error)
-                return
-            except NotTaken:
-                return
-            runner = stack.enter_context(asyncio.Runner())
-            rounds = row.rounds(self._setting.rounds)
-            for number in range(rounds):
-                figures: dict[str, Figure] = {}
-                result.rounds.append(figures)
-                for side, turn in turns.items():
-                    self._say(f"{row.key}: {side}, round {number + 1} of {rounds}")
-                    try:
-                        figures[side] = runner.run(_run(turn))
-                    except Exception as error:
-                        if side == OURS:
-                            raise
-                        result.missing[side] = f"failed in round {number + 1}: {error}"
-                        return
+def measure_row(row: Row, setting: Setting, say: Say, result: Result) -> None:
+    """Open a row and fill its result; what was measured is in it whatever is raised."""
+    setting.notes.clear()
+    place = Path(tempfile.mkdtemp(prefix=f"{row.key}-", dir=setting.directory))
+    say(f"{row.key}: set-up")
+    try:
+        with row.open(replace(setting, directory=place)) as bouts:
+            for bout in bouts:
+                if not bout.fallback or not result.rounds:
+                    _bout(row, bout, setting, say, result)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _bout(row: Row, bout: Bout, setting: Setting, say: Say, result: Result) -> None:
+    with ExitStack() as stack:
+        say(f"{row.key}: {bout.name or OURS}, set-up")
+        try:
+            turns = stack.enter_context(bout.open())
+        except Unavailable as error:
+            result.missing[bout.name] = str(error)
+            return
+        except NotTaken:
+            return
+        runner = stack.enter_context(asyncio.Runner())
+        rounds = row.rounds(setting.rounds)
+        for number in range(rounds):
+            figures: dict[str, Figure] = {}
+            result.rounds.append(figures)
+            for side, turn in turns.items():
+                say(f"{row.key}: {side}, round {number + 1} of {rounds}")
+                try:
+                    figures[side] = runner.run(_run(turn))
+                except Exception as error:
+                    if side == OURS:
+                        raise
+                    result.missing[side] = f"failed in round {number + 1}: {error}"
+                    return
 
 
 async def _run(turn: Turn) -> Figure:

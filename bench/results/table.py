@@ -20,6 +20,7 @@ from bench.rows.row import OURS, Row
 
 HEADER: Final = (
     "workload",
+    "unit",
     "ours: median (range)",
     "p50 / p99 ms",
     "beside it",
@@ -29,16 +30,25 @@ HEADER: Final = (
     "target",
     "met",
 )
+NOTHING: Final = ("", "", "", "")
 _UNITS: Final = {"core": "%", "kept": "%"}
 """Values that are shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line; `met` is None where there is no target, or nothing to judge it by."""
+    """One line. `targets`: each with whether it is met, in words. `met` is None where there is no
+    target, or nothing to judge it by.
+    """
 
     cells: tuple[str, ...]
+    targets: tuple[tuple[str, str], ...]
     met: bool | None
+
+    def texts(self, between: str) -> tuple[str, ...]:
+        """All cells; what is between several targets."""
+        targets, words = zip(*self.targets, strict=True) if self.targets else ((), ())
+        return (*self.cells, between.join(targets), between.join(words))
 
 
 def lines(row: Row, result: Result) -> list[Line]:
@@ -49,20 +59,23 @@ def lines(row: Row, result: Result) -> list[Line]:
     for side in result.sides():
         about = [one for one in verdicts if one.side == side]
         found.append(_line(row, mine, _theirs(row, result, side), about))
-        mine = ("", "", "")
+        mine = NOTHING
+    missed: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         if not verdict.side:
-            found.append(_line(row, mine, _alone(row, result, verdict), [verdict]))
-            mine = ("", "", "")
+            missed.setdefault(verdict.target.peer or verdict.target.value, []).append(verdict)
+    for some in missed.values():
+        found.append(_line(row, mine, _alone(row, result, some[0]), some))
+        mine = NOTHING
     if mine[0]:
-        found.append(_line(row, mine, ("", "", "", ""), []))
+        found.append(_line(row, mine, NOTHING, []))
     return found
 
 
-def _mine(row: Row, result: Result) -> tuple[str, str, str]:
+def _mine(row: Row, result: Result) -> tuple[str, str, str, str]:
     values = result.values(OURS, row.value)
     name = row.name + (f" ({result.error.splitlines()[0]})" if result.error else "")
-    return name, _spread(values, row.value, row.unit), _latencies(result, OURS)
+    return name, row.unit, _spread(values, row.value), _latencies(result, OURS)
 
 
 def _theirs(row: Row, result: Result, side: str) -> tuple[str, str, str, str]:
@@ -70,8 +83,10 @@ def _theirs(row: Row, result: Result, side: str) -> tuple[str, str, str, str]:
     ratio = ""
     if ratios:
         of = spread(ratios)
-        ratio = f"{_ratio(of.middle)} ({_ratio(of.low)} - {_ratio(of.high)})"
-    figures = _spread(result.values(side, row.value), row.value, row.unit)
+        ratio = _ratio(of.middle)
+        if of.low != of.high:
+            ratio += f" ({_ratio(of.low)} - {_ratio(of.high)})"
+    figures = _spread(result.values(side, row.value), row.value)
     return side, figures, _latencies(result, side), ratio
 
 
@@ -84,7 +99,7 @@ def _alone(row: Row, result: Result, verdict: Verdict) -> tuple[str, str, str, s
         return "", "", "", ""
     return (
         "",
-        f"{value.replace('_', ' ')}: {_spread(result.values(OURS, value), value, '')}",
+        f"{value.replace('_', ' ')}: {_spread(result.values(OURS, value), value)}",
         "",
         "",
     )
@@ -92,15 +107,14 @@ def _alone(row: Row, result: Result, verdict: Verdict) -> tuple[str, str, str, s
 
 def _line(
     row: Row,
-    mine: tuple[str, str, str],
+    mine: tuple[str, str, str, str],
     theirs: tuple[str, str, str, str],
     verdicts: Sequence[Verdict],
 ) -> Line:
-    targets = "; ".join(one.target.text for one in verdicts)
     known = [one for one in verdicts if one.met is not None]
     met = all(one.met for one in known) if known else None
-    words = [_met(one, row) for one in verdicts]
-    return Line((*mine, *theirs, targets, "; ".join(words)), met)
+    words = tuple((one.target.text, _met(one, row)) for one in verdicts)
+    return Line((*mine, *theirs), words, met)
 
 
 def _met(verdict: Verdict, row: Row) -> str:
@@ -114,13 +128,12 @@ def _met(verdict: Verdict, row: Row) -> str:
     return f"{word}, {figure}"
 
 
-def _spread(values: Sequence[float], value: str, unit: str) -> str:
+def _spread(values: Sequence[float], value: str) -> str:
     if not values:
         return "-"
     of = spread(values)
     middle, low, high = (_figure(one, value) for one in (of.middle, of.low, of.high))
-    text = middle if low == high else f"{middle} ({low} - {high})"
-    return f"{text} {unit}".rstrip()
+    return middle if low == high else f"{middle} ({low} - {high})"
 
 
 def _latencies(result: Result, side: str) -> str:
@@ -134,10 +147,9 @@ def _figure(number: float, value: str) -> str:
     """Three digits, and thousands as a person reads them."""
     if value in _UNITS:
         return f"{100 * number:.3g} {_UNITS[value]}"
-    for factor, letter in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+    for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= factor:
-            scale = 1e3 if letter == " k" else factor
-            return f"{_digits(number / scale)}{letter}"
+            return f"{_digits(number / factor)}{letter}"
     return _digits(number)
 
 
@@ -163,7 +175,8 @@ def show(console: Console, rows: Iterable[Row], run: Run) -> None:
         table.add_section()
         for line in some:
             style = {True: "green", False: "red", None: ""}[line.met]
-            table.add_row(*map(Text, line.cells[:-1]), Text(line.cells[-1], style))
+            *cells, met = line.texts("\n")
+            table.add_row(*map(Text, cells), Text(met, style))
     console.print(table)
     for note in notes(rows, run):
         console.print(f"- {note}", markup=False)
@@ -207,7 +220,7 @@ def markdown(rows: Iterable[Row], run: Run) -> str:
     rows = list(rows)
     out = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
     out += [
-        "| " + " | ".join(cell.replace("|", "/") for cell in line.cells) + " |"
+        "| " + " | ".join(cell.replace("|", "/") for cell in line.texts("; ")) + " |"
         for _, some in all_lines(rows, run)
         for line in some
     ]
