@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 
@@ -72,7 +72,7 @@ SHOWN: Final = (0.5, 0.9, 0.99, 0.999, 1.0)
 """Percentiles on the axis."""
 NAMES: Final = ("p50", "p90", "p99", "p99.9", "max")
 
-STYLE: Final = {
+STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "bench",
     "font.family": "sans-serif",
@@ -114,7 +114,7 @@ def _has_figures(run: Run, row: Row) -> bool:
     return row.key in run.rows and bool(run.rows[row.key].values(OURS, row.value))
 
 
-def _colours(theme: Theme) -> dict[str, str]:
+def _colours(theme: Theme) -> dict[Any, Any]:
     names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     papers = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
     return {

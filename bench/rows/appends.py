@@ -14,7 +14,7 @@ from functools import partial
 from bench.peers.catalogue import PEERS
 from bench.peers.peer import Peer, Running, Workload
 from bench.probes.raw_disk import raw_files
-from bench.rows.ours import Ours, running
+from bench.rows.ours import running
 from bench.rows.row import OURS, Bout, Figure, Setting, Turn, figure_of
 
 DISK = "raw disk"
@@ -28,7 +28,7 @@ class NotTaken(Exception):
 def appends(workload: Workload, setting: Setting, *, disk: bool = False) -> Iterator[list[Bout]]:
     """A row of one workload. `disk`: the raw disk's small writes are a side, too."""
     with running(setting.directory / OURS, workload.shards) as ours:
-        mine = partial(ours.appends, workload, warmup_s=setting.warmup_s, seconds=setting.seconds)
+        mine = partial(ours.appends, workload, **setting.span)
         bouts = peer_bouts(setting, [workload], mine, lambda peer: theirs(peer, workload, setting))
         if disk:
             bouts.insert(0, Bout(DISK, lambda: _beside_disk(setting, mine)))
@@ -77,7 +77,7 @@ def theirs(peer: Peer, workload: Workload, setting: Setting) -> Turn:
     """A peer's window of a workload."""
 
     async def turn() -> Figure:
-        sample = await peer.sample(workload, warmup_s=setting.warmup_s, seconds=setting.seconds)
+        sample = await peer.sample(workload, **setting.span)
         return figure_of(sample, sample.records)
 
     return turn
@@ -91,8 +91,3 @@ def _beside_disk(setting: Setting, mine: Turn) -> Iterator[Mapping[str, Turn]]:
             return figure_of(await asyncio.to_thread(files.small_writes, setting.seconds / 3))
 
         yield {OURS: mine, DISK: turn}
-
-
-async def best_rate(ours: Ours, workload: Workload, seconds: float) -> float:
-    """What a closed loop reaches, for rows that send at a share of it."""
-    return (await ours.appends(workload, warmup_s=seconds, seconds=seconds)).values["rate"]

@@ -23,9 +23,7 @@ COPIES_SIDE = "raw disk, three copies"
 def blocks(load: Batches, setting: Setting) -> Iterator[list[Bout]]:
     """Records per second."""
     with running(setting.directory / OURS) as ours:
-        yield [
-            alone(partial(ours.batches, load, warmup_s=setting.warmup_s, seconds=setting.seconds))
-        ]
+        yield [alone(partial(ours.batches, load, **setting.span))]
 
 
 @contextmanager
@@ -34,7 +32,7 @@ def bulk(load: Batches, setting: Setting) -> Iterator[list[Bout]]:
     with running(setting.directory / OURS) as ours:
 
         async def mine() -> Figure:
-            figure = await ours.batches(load, warmup_s=setting.warmup_s, seconds=setting.seconds)
+            figure = await ours.batches(load, **setting.span)
             values = {**figure.values, "rate": figure.values["rate"] * load.size}
             return Figure(values, figure.checked, figure.latencies_ms)
 

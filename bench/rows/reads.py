@@ -121,5 +121,5 @@ async def _read_singles(ours: Ours, setting: Setting) -> Figure:
                 raise Wrong(f"LSN {lsn} is not what was appended")
             return 1
 
-        sample = await measure([read] * READERS, warmup_s=setting.warmup_s, seconds=setting.seconds)
+        sample = await measure([read] * READERS, **setting.span)
         return figure_of(sample, sample.records)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from bench.closed_loop import Sample
 
@@ -44,6 +44,13 @@ def figure_of(sample: Sample, checked: int = 0, **more: float) -> Figure:
     at = dict(zip(POINTS, points, strict=True))
     values |= {"p50_ms": at[0.5], "p99_ms": at[0.99], "p999_ms": at[0.999], "max_ms": at[1.0]}
     return Figure(values, checked, points)
+
+
+class Span(TypedDict):
+    """How long a window is, as what measures takes it."""
+
+    warmup_s: float
+    seconds: float
 
 
 Turn = Callable[[], Awaitable[Figure]]
@@ -76,6 +83,11 @@ class Setting:
     """Keys of the peers that are wanted; None: all."""
     notes: list[str] = field(default_factory=list)
     """What a row says of itself: sizes, what was left out and why. Emptied before each row."""
+
+    @property
+    def span(self) -> Span:
+        """A window."""
+        return Span(warmup_s=self.warmup_s, seconds=self.seconds)
 
     def size(self, full: float, quick: float, unit: str) -> float:
         """The size of a row, and a note when it is the smaller one."""

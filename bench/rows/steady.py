@@ -36,7 +36,6 @@ def steady(per_s: float, setting: Setting) -> Iterator[list[Bout]]:
     """Requests of 256 B. `per_s` below 1: that share of what each side's own closed loop
     reached.
     """
-    spans = {"warmup_s": setting.warmup_s, "seconds": setting.seconds}
     with running(setting.directory / OURS) as ours:
         rates: dict[str, float] = {}
 
@@ -51,10 +50,10 @@ def steady(per_s: float, setting: Setting) -> Iterator[list[Bout]]:
 
             async def turn() -> Figure:
                 if peer.name not in rates:
-                    closed = await peer.sample(CLOSED, **spans)
+                    closed = await peer.sample(CLOSED, **setting.span)
                     rates[peer.name] = per_s if per_s >= 1 else per_s * closed.rate
                 async with peer.callers(Workload(1, CLOSED.size)) as (put, *_):
-                    sample = await measure_at(put, rates[peer.name], **spans)
+                    sample = await measure_at(put, rates[peer.name], **setting.span)
                 return figure_of(sample, asked=rates[peer.name])
 
             return turn
@@ -63,8 +62,7 @@ def steady(per_s: float, setting: Setting) -> Iterator[list[Bout]]:
 
 
 async def _closed(ours: Ours, setting: Setting) -> float:
-    seconds = setting.seconds
-    figure = await ours.appends(CLOSED, warmup_s=setting.warmup_s, seconds=seconds)
+    figure = await ours.appends(CLOSED, **setting.span)
     return figure.values["rate"]
 
 
@@ -73,7 +71,5 @@ async def _ours_at(ours: Ours, per_s: float, setting: Setting) -> Figure:
     async with LogClient(ours.cluster.endpoints()) as reader:
         before = await tails(reader, [SHARD])
         async with ours.callers(Workload(1, CLOSED.size), ledger) as (append,):
-            sample = await measure_at(
-                append, per_s, warmup_s=setting.warmup_s, seconds=setting.seconds
-            )
+            sample = await measure_at(append, per_s, **setting.span)
         return figure_of(sample, await ledger.check(reader, before), asked=per_s)

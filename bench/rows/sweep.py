@@ -9,7 +9,7 @@ from typing import Final
 from bench.peers.peer import Peer, Workload
 from bench.rows.appends import alone, peer_bouts
 from bench.rows.ours import running
-from bench.rows.row import OURS, Bout, Figure, Setting, Turn, figure_of
+from bench.rows.row import OURS, Bout, Figure, Setting, Span, Turn, figure_of
 
 CALLERS: Final = (1, 4, 16, 64, 256, 1000)
 
@@ -23,15 +23,15 @@ def rate_at(callers: int) -> str:
 def sweep(size: int, setting: Setting) -> Iterator[list[Bout]]:
     """All numbers of callers; half a window each."""
     workloads = [Workload(callers, size) for callers in CALLERS]
-    spans = {"warmup_s": setting.warmup_s / 2, "seconds": setting.seconds / 2}
+    span = Span(warmup_s=setting.warmup_s / 2, seconds=setting.seconds / 2)
     with running(setting.directory / OURS) as ours:
 
         async def mine() -> Figure:
-            return joined([await ours.appends(one, **spans) for one in workloads])
+            return joined([await ours.appends(one, **span) for one in workloads])
 
         def turn_of(peer: Peer) -> Turn:
             async def turn() -> Figure:
-                samples = [await peer.sample(one, **spans) for one in workloads]
+                samples = [await peer.sample(one, **span) for one in workloads]
                 return joined([figure_of(one, one.records) for one in samples])
 
             return turn
