@@ -19,14 +19,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import environment, etcd, lifecycle
+from bench import environment, lifecycle
 from bench.closed_loop import Sample, measure
+from bench.peers import getting
+from bench.peers.etcd import members as etcd
+from bench.peers.peer import Unavailable
 from bench.report import Report, Row
 from bench.shapes import SHAPES, SHARD, Shape, Target
 from examples.demo.watch import Watch
 from logservice.cli.processes.local_cluster import LocalCluster
 
-ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
 WIDTH = 130
 """Width of the tables when there is no terminal."""
@@ -52,11 +54,12 @@ def main() -> None:
         report = Report(environment.describe(directory), [Row(shape.name) for shape in shapes])
         with ExitStack() as stack:
             peer = None
-            if (binary := etcd.find_binary(ROOT / "artifacts" / "etcd")) is not None:
+            try:
+                binary = getting.from_debian("etcd-server", "etcd")
                 peer = stack.enter_context(etcd.running(binary, directory))
                 report.environment = {**report.environment, "etcd": f"{peer.version}, 3 members"}
-            else:
-                console.print("etcd cannot be had here: our own rows only")
+            except Unavailable as why:
+                console.print(f"etcd cannot be had here ({why}): our own rows only")
             cluster = stack.enter_context(running(directory / "ours"))
             runner = stack.enter_context(asyncio.Runner())
             measure_shapes(report, shapes, cluster, peer, arguments, console, runner)

@@ -22,8 +22,8 @@ from logservice_client import LogClient, Shard
 from logservice_wire.block import encode_block
 from logservice_wire.v1 import log_pb2
 
-from bench import etcd
 from bench.closed_loop import Request
+from bench.peers.etcd import wire
 
 TIMEOUT_S: Final = 30.0
 APPEND: Final = "/logservice.v1.Log/Append"
@@ -172,12 +172,12 @@ def _append(channel: grpc.aio.Channel, size: int) -> Request:
 
 
 def _put(channel: grpc.aio.Channel, number: int, size: int) -> Request:
-    call = etcd.call(channel, etcd.PUT)
+    call = wire.call(channel, wire.PUT)
     value = bytes(size)
     keys = itertools.cycle(b"%d/%d" % (number, key) for key in range(KEYS))
 
     async def put() -> int:
-        await call(etcd.put_request(next(keys), value), timeout=TIMEOUT_S)
+        await call(wire.put_request(next(keys), value), timeout=TIMEOUT_S)
         return 1
 
     return put
