@@ -1,7 +1,7 @@
 """Environments of their own for tools that the service does not share its packages with.
 
 Each is `.venv-NAME` at the root, made on first use from `requirements/NAME.txt` and kept until
-those pins change.
+those pins change. A package that comes as source is built with the tools of `requirements/build.txt`.
 """
 
 from __future__ import annotations

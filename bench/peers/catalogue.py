@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from bench.peers.dragonboat import dragonboat
+from bench.peers.etcd import etcd
+from bench.peers.nats import servers as nats
 from bench.peers.peer import Running
 
-PEERS: Final[tuple[tuple[str, Running], ...]] = ()
+PEERS: Final[tuple[tuple[str, Running], ...]] = (
+    ("etcd-debian", etcd.debian),
+    ("etcd", etcd.current),
+    ("dragonboat", dragonboat.pebble),
+    ("dragonboat-tan", dragonboat.tan),
+    ("nats", nats.as_it_comes),
+    ("nats-synced", nats.always_synced),
+)
 """A short key, by which one is chosen, and what starts it."""

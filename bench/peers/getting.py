@@ -1,0 +1,66 @@
+"""How peers are had: built from pinned modules, or taken out of Debian's packages.
+
+Everything goes below ``artifacts/peers/`` and nothing is installed. A build that is up to date
+costs a second or two. All raise `Unavailable` with the last line of what the tool said.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from bench.peers.peer import Unavailable
+from tools.own_environment import ROOT, own_environment
+
+ARTIFACTS: Final = ROOT / "artifacts" / "peers"
+_BUILD_S: Final = 1800
+_USUAL_GO: Final = "/usr/local/go/bin/go"
+
+
+def built_with_go(module: Path, package: str, name: str) -> Path:
+    """The program of `package`, built in the folder of the go.mod that pins it."""
+    go = shutil.which("go") or shutil.which(_USUAL_GO)
+    if go is None:
+        raise Unavailable("no Go here to build it with")
+    binary = ARTIFACTS / name
+    _run([go, "build", "-o", str(binary), package], module)
+    return binary
+
+
+def from_debian(package: str, program: str) -> Path:
+    """A program of one of Debian's packages: the installed one, or one that is unpacked here."""
+    if found := shutil.which(program):
+        return Path(found)
+    place = ARTIFACTS / package
+    if not place.exists():
+        if shutil.which("apt-get") is None:
+            raise Unavailable(f"no {program} here, and no apt-get to fetch Debian's")
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ARTIFACTS) as name:
+            _run(["apt-get", "download", "-q", package], Path(name))
+            (archive,) = Path(name).glob("*.deb")
+            _run(["dpkg", "-x", str(archive), "unpacked"], Path(name))
+            (Path(name) / "unpacked").rename(place)
+    for binary in place.glob(f"usr/*bin/{program}"):
+        return binary
+    raise Unavailable(f"Debian's {package} has no {program}")
+
+
+def python_for_peers() -> Path:
+    """The interpreter of the environment that has the peers' Python packages."""
+    try:
+        return own_environment("peers") / "python"
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"its Python packages cannot be had: {error}") from error
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, check=False, capture_output=True, text=True, timeout=_BUILD_S
+    )
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise Unavailable(f"{' '.join(command[:2])} failed: {said[-1] if said else 'silently'}")
