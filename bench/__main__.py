@@ -141,6 +141,8 @@ def _measure(
             measuring.end()
         except KeyboardInterrupt:
             return True
+        finally:
+            setting.runner.close()
     return False
 
 
@@ -163,7 +165,8 @@ def _listing(rows: Sequence[Row]) -> Table:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    """As Ctrl-C, which an event loop knows how to end for."""
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from then on, and ours goes on. Whatever ends the run, what was measured until t
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import shutil
 import tempfile
@@ -31,6 +30,13 @@ def now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
+def words(error: BaseException) -> str:
+    """An error in words; of a group, its first one."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
 class Measuring:
     """One piece of a run. Its result is written to `path` after each row."""
 
@@ -50,7 +56,7 @@ class Measuring:
             try:
                 measure_row(row, self._setting, self._say, result)
             except Exception as error:  # noqa: BLE001 - the other rows are measured all the same
-                result.error = f"{type(error).__name__}: {error}"
+                result.error = words(error)
             except BaseException:
                 result.error = "stopped"
                 raise
@@ -95,7 +101,6 @@ def _bout(row: Row, bout: Bout, setting: Setting, say: Say, result: Result) -> N
             return
         except NotTaken:
             return
-        runner = stack.enter_context(asyncio.Runner())
         rounds = row.rounds(setting.rounds)
         for number in range(rounds):
             figures: dict[str, Figure] = {}
@@ -103,11 +108,11 @@ def _bout(row: Row, bout: Bout, setting: Setting, say: Say, result: Result) -> N
             for side, turn in turns.items():
                 say(f"{row.key}: {side}, round {number + 1} of {rounds}")
                 try:
-                    figures[side] = runner.run(_run(turn))
+                    figures[side] = setting.runner.run(_run(turn))
                 except Exception as error:
                     if side == OURS:
                         raise
-                    result.missing[side] = f"failed in round {number + 1}: {error}"
+                    result.missing[side] = f"failed in round {number + 1}: {words(error)}"
                     return
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from asyncio import Runner
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,9 +90,9 @@ def main() -> int:
         console.width = WIDTH
     keys = {one.row for one in EXPECTED}
     results: dict[str, Result] = {}
-    with tempfile.TemporaryDirectory(prefix="logservice-smoke-") as name:
+    with tempfile.TemporaryDirectory(prefix="logservice-smoke-") as name, Runner() as runner:
+        setting = Setting(Path(name), ROUNDS, WARMUP_S, SECONDS, peers=PEERS, runner=runner)
         for row in (row for row in ROWS if row.key in keys):
-            setting = Setting(Path(name), ROUNDS, WARMUP_S, SECONDS, peers=PEERS)
             result = results[row.key] = Result(row.key, now())
             measure_row(row, setting, lambda _: None, result)
             for peer, why in result.missing.items():

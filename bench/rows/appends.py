@@ -61,8 +61,9 @@ def peer_bouts(
             with run(directory) as peer:
                 if not all(peer.takes(workload) for workload in workloads):
                     raise NotTaken(f"{peer.name} has nothing comparable")
-                setting.notes.append(f"{peer.name} acks {peer.acks}")
-                yield {OURS: mine, peer.name: turn_of(peer)}
+                turns = {OURS: mine, peer.name: turn_of(peer)}
+                setting.notes.append(f"{peer.name} acks: {peer.acks}")
+                yield turns
 
         return opened
 

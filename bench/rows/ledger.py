@@ -16,6 +16,8 @@ from logservice_client import LogClient, Shard
 from logservice_client.read_result import Records
 
 NUMBER_BYTES = 8
+SHARDS_AT_A_TIME = 50
+"""Logs that are read back together."""
 
 
 class Wrong(Exception):

@@ -11,18 +11,19 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from logservice_client import LogClient
 from logservice_client.read_result import Records
 
-from bench.closed_loop import measure
-from bench.rows.appends import alone
+from bench.closed_loop import Request, measure
+from bench.peers.peer import Peer, Workload
+from bench.rows.appends import NotTaken, alone, peer_bouts
 from bench.rows.ledger import Wrong
 from bench.rows.ours import SHARD, TIMEOUT_S, Ours, running
-from bench.rows.row import OURS, Bout, Figure, Setting, figure_of
+from bench.rows.row import OURS, Bout, Figure, Setting, Turn, figure_of
 
 RECORD_BYTES: Final = 1000
 BLOCK_RECORDS: Final = 256
@@ -36,22 +37,45 @@ SINGLE_RECORDS: Final = 10_000
 SINGLE_BYTES: Final = 256
 READERS: Final = 64
 
+WORKLOAD: Final = Workload(READERS, SINGLE_BYTES)
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """A peer that reads single values, linearizable."""
+
+    def readers(self, workload: Workload) -> AbstractAsyncContextManager[list[Request]]:
+        """One reader for each caller."""
+
 
 @contextmanager
 def in_blocks(setting: Setting) -> Iterator[list[Bout]]:
     """Bytes of records per second."""
     mib = int(setting.size(512, 128, "MiB"))
-    with running(setting.directory / OURS) as ours, asyncio.Runner() as runner:
-        records = runner.run(_fill(ours, mib * MIB // RECORD_BYTES // BLOCK_RECORDS))
+    with running(setting.directory / OURS) as ours:
+        records = setting.runner.run(_fill(ours, mib * MIB // RECORD_BYTES // BLOCK_RECORDS))
         yield [alone(partial(_read_all, ours, records))]
 
 
 @contextmanager
 def one_by_one(setting: Setting) -> Iterator[list[Bout]]:
     """Linearizable reads of one record of 256 B per second, 64 at a time, from one client."""
-    with running(setting.directory / OURS) as ours, asyncio.Runner() as runner:
-        runner.run(_fill_singles(ours))
-        yield [alone(partial(_read_singles, ours, setting))]
+    with running(setting.directory / OURS) as ours:
+        setting.runner.run(_fill_singles(ours))
+        mine = partial(_read_singles, ours, setting)
+
+        def turn_of(peer: Peer) -> Turn:
+            if not isinstance(peer, Reading):
+                raise NotTaken(f"{peer.name} has no such reads")
+
+            async def turn() -> Figure:
+                async with peer.readers(WORKLOAD) as readers:
+                    sample = await measure(readers, **setting.span)
+                return figure_of(sample, sample.records)
+
+            return turn
+
+        yield [*peer_bouts(setting, [WORKLOAD], mine, turn_of), alone(mine, fallback=True)]
 
 
 async def _fill(ours: Ours, blocks: int) -> int:

@@ -35,8 +35,8 @@ POLL_S: Final = 0.005
 def restart(gib: float, setting: Setting) -> Iterator[list[Bout]]:
     """Seconds until it serves, with so much retained."""
     size = setting.size(gib, gib / 8, "GiB retained")
-    with running(setting.directory / OURS) as ours, asyncio.Runner() as runner:
-        runner.run(_fill(ours, int(size * GIB)))
+    with running(setting.directory / OURS) as ours:
+        setting.runner.run(_fill(ours, int(size * GIB)))
         yield [alone(partial(_restart, ours))]
 
 

@@ -10,6 +10,7 @@ ends in `_ms`, `_s`, `_us` or `_kib` is in that unit.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -81,6 +82,8 @@ class Setting:
     """Smaller sizes for the rows that take long; they say so."""
     peers: frozenset[str] | None = None
     """Keys of the peers that are wanted; None: all."""
+    runner: asyncio.Runner = field(default_factory=asyncio.Runner)
+    """The one event loop of the run: gRPC's library dislikes several in a process."""
     notes: list[str] = field(default_factory=list)
     """What a row says of itself: sizes, what was left out and why. Emptied before each row."""
 

@@ -74,7 +74,7 @@ def spark(setting: Setting) -> Iterator[list[Bout]]:
     place.mkdir()
     with running(setting.directory / OURS) as ours:
         endpoints = ours.cluster.endpoints()
-        asyncio.run(fill(endpoints, SHARD, records, LARGE))
+        setting.runner.run(fill(endpoints, SHARD, records, LARGE))
         pids = [pid for pid in ours.cluster.pids().values() if pid is not None]
 
         @contextmanager

@@ -50,7 +50,7 @@ class FakeRow:
         bouts = [Bout(name, self._bout(name)) for name in (*self._missing, *self._sides)]
         yield [*bouts, Bout("", self._bout(""), fallback=True)]
 
-    def _bout(self, name: str):  # noqa: ANN202
+    def _bout(self, name: str):
         @contextmanager
         def opened() -> Iterator[Mapping[str, Turn]]:
             if name in self._missing:

@@ -6,10 +6,10 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from bench.report import Report, Row
 
 from bench import closed_loop, etcd
 from bench.closed_loop import Sample, measure
-from bench.report import Report, Row
 
 
 async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:

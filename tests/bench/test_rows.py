@@ -81,12 +81,12 @@ def test_a_missing_peer_is_named_and_ours_is_measured_without_any(tmp_path: Path
 
 def test_a_peer_that_fails_is_left_out_and_the_next_one_is_measured(tmp_path: Path) -> None:
     def fails() -> Figure:
-        raise ConnectionError("gone")
+        raise ExceptionGroup("several", [ConnectionError("gone")])
 
     row = FakeRow("r", {"a": fails, "b": lambda: figure(1.0)})
     result = Result("r", "now")
     measure_row(row.row, setting(tmp_path), print, result)
-    assert result.missing == {"a": "failed in round 1: gone"}
+    assert result.missing == {"a": "failed in round 1: ConnectionError: gone"}
     assert row.turns == [OURS, "a", OURS, "b", OURS, "b"]
     assert result.ratios("a", "rate") == []
 

@@ -24,6 +24,7 @@ from bench.peers.peer import Lost, Peer, Workload
 MODULE: Final = Path(__file__).parent
 KEYS: Final = 10_000
 """Of one caller."""
+READ_KEYS: Final = 1000
 TIMEOUT_S: Final = 30.0
 
 _OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
@@ -48,16 +49,43 @@ class EtcdPeer:
         follower = next(one for one in self.cluster.endpoints if one != leader)
         before = await _revision(follower)
         counted = itertools.count()
-        async with _channels(leader, workload) as channels:
-            callers = [
-                _put(channels[number % len(channels)], number, workload.size, counted)
-                for number in range(workload.callers)
-            ]
+        async with self.callers(workload, counted) as callers:
             sample = await measure(callers, warmup_s=warmup_s, seconds=seconds)
         acked, added = next(counted), await _revision(follower) - before
         if added != acked:
             raise Lost(f"{acked} puts were acked, the revision went on by {added}")
         return sample
+
+    @asynccontextmanager
+    async def callers(
+        self, workload: Workload, counted: itertools.count[int] | None = None
+    ) -> AsyncIterator[list[Request]]:
+        """The puts of a workload, one of each caller; `counted` counts those that were acked."""
+        count = counted or itertools.count()
+        async with _channels(await members.find_leader(self.cluster.endpoints), workload) as some:
+            yield [
+                _put(some[number % len(some)], number, workload.size, count)
+                for number in range(workload.callers)
+            ]
+
+    @asynccontextmanager
+    async def readers(self, workload: Workload) -> AsyncIterator[list[Request]]:
+        """Linearizable reads of single keys, all of them written before."""
+        leader = await members.find_leader(self.cluster.endpoints)
+        async with _channels(leader, workload) as some:
+            put, get = (wire.call(some[0], path) for path in (wire.PUT, wire.RANGE))
+            keys = [b"read/%d" % number for number in range(READ_KEYS)]
+            for key in keys:
+                await put(wire.put_request(key, bytes(workload.size)), timeout=TIMEOUT_S)
+            following = itertools.cycle(keys)
+
+            async def read() -> int:
+                answer = await get(wire.range_request(next(following)), timeout=TIMEOUT_S)
+                if len(answer) < workload.size:
+                    raise Lost("a key that was written is not there")
+                return 1
+
+            yield [read] * workload.callers
 
 
 @contextmanager
