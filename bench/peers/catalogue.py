@@ -8,6 +8,7 @@ from bench.peers.dragonboat import dragonboat
 from bench.peers.etcd import etcd
 from bench.peers.nats import servers as nats
 from bench.peers.peer import Running
+from bench.peers.pysyncobj import nodes as pysyncobj
 
 PEERS: Final[tuple[tuple[str, Running], ...]] = (
     ("etcd-debian", etcd.debian),
@@ -16,5 +17,6 @@ PEERS: Final[tuple[tuple[str, Running], ...]] = (
     ("dragonboat-tan", dragonboat.tan),
     ("nats", nats.as_it_comes),
     ("nats-synced", nats.always_synced),
+    ("pysyncobj", pysyncobj.running),
 )
 """A short key, by which one is chosen, and what starts it."""

@@ -52,7 +52,7 @@ def from_debian(package: str, program: str) -> Path:
 def python_for_peers() -> Path:
     """The interpreter of the environment that has the peers' Python packages."""
     try:
-        return own_environment("peers") / "python"
+        return own_environment("peers", from_source=True) / "python"
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"its Python packages cannot be had: {error}") from error
 
