@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bench.peers.bookkeeper import bookkeeper
 from bench.peers.dragonboat import dragonboat
 from bench.peers.etcd import etcd
 from bench.peers.nats import servers as nats
@@ -17,6 +18,7 @@ PEERS: Final[tuple[tuple[str, Running], ...]] = (
     ("dragonboat-tan", dragonboat.tan),
     ("nats", nats.as_it_comes),
     ("nats-synced", nats.always_synced),
+    ("bookkeeper", bookkeeper.running),
     ("pysyncobj", pysyncobj.running),
 )
 """A short key, by which one is chosen, and what starts it."""
