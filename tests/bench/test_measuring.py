@@ -1,4 +1,4 @@
-"""What the benchmark counts and how it reads etcd's answers."""
+"""What the benchmark counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import closed_loop, etcd
+from bench import closed_loop
 from bench.closed_loop import Sample, measure
 from bench.report import Report, Row
 
@@ -46,18 +46,6 @@ def test_percentiles() -> None:
     assert sample.percentile(0.99) == 99.0
     assert sample.percentile(1.0) == 99.0
     assert Sample(0, 1.0, ()).percentile(0.5) == 0.0
-
-
-def test_a_put_is_encoded_as_etcd_reads_it() -> None:
-    assert etcd.put_request(b"k", b"v" * 200) == b"\x0a\x01k\x12\xc8\x01" + b"v" * 200
-
-
-def test_the_leader_is_the_member_that_names_itself() -> None:
-    header = b"\x08\x01\x10\xac\x02"  # cluster_id 1, member_id 300
-    status = b"\x0a" + bytes([len(header)]) + header + b"\x12\x053.4.1\x18\x05"
-    assert etcd.is_leader(status + b"\x20\xac\x02")
-    assert not etcd.is_leader(status + b"\x20\xad\x02")
-    assert not etcd.is_leader(status)
 
 
 def test_the_report_compares_medians() -> None:
