@@ -30,6 +30,19 @@ def built_with_go(module: Path, package: str, name: str) -> Path:
     return binary
 
 
+def built_with_maven(module: Path, name: str) -> Path:
+    """The folder with the jar of `module` and a folder ``lib`` of those that it needs.
+
+    Its pom.xml takes the folder as the property ``place``.
+    """
+    for tool in ("javac", "mvn"):
+        if shutil.which(tool) is None:
+            raise Unavailable(f"no {tool} here to build it with")
+    place = ARTIFACTS / name
+    _run(["mvn", "-q", "-B", "-ntp", f"-Dplace={place}", "package"], module)
+    return place
+
+
 def from_debian(package: str, program: str) -> Path:
     """A program of one of Debian's packages: the installed one, or one that is unpacked here."""
     if found := shutil.which(program):
@@ -52,15 +65,19 @@ def from_debian(package: str, program: str) -> Path:
 def python_for_peers() -> Path:
     """The interpreter of the environment that has the peers' Python packages."""
     try:
-        return own_environment("peers") / "python"
+        return own_environment("peers", from_source=True) / "python"
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"its Python packages cannot be had: {error}") from error
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        command, cwd=folder, check=False, capture_output=True, text=True, timeout=_BUILD_S
-    )
+    what = " ".join(command[:2])
+    try:
+        done = subprocess.run(
+            command, cwd=folder, check=False, capture_output=True, text=True, timeout=_BUILD_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{what}: {error}") from error
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise Unavailable(f"{' '.join(command[:2])} failed: {said[-1] if said else 'silently'}")
+        said = (done.stderr + done.stdout).strip().splitlines()
+        raise Unavailable(f"{what} failed: {said[-1] if said else 'it said nothing'}")

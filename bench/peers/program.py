@@ -121,14 +121,20 @@ def answer_of(sample: Sample) -> dict[str, Any]:
     return {"records": sample.records, "seconds": sample.seconds, "latencies_us": latencies}
 
 
-def serve(measure: Measure) -> None:
-    """The program's side: say that it is ready, then answer lines until there are no more."""
+def serve(measure: Measure, state: Callable[[], dict[str, Any]] = dict) -> None:
+    """The program's side: say that it is ready, then answer lines until there are no more.
+
+    A line that is empty but for its braces asks for the `state`.
+    """
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         wanted = json.loads(line)
-        warmup_s, seconds = wanted.pop("warmup_s"), wanted.pop("seconds")
         try:
-            answer = answer_of(measure(Workload(**wanted), warmup_s, seconds))
+            if wanted:
+                warmup_s, seconds = wanted.pop("warmup_s"), wanted.pop("seconds")
+                answer = answer_of(measure(Workload(**wanted), warmup_s, seconds))
+            else:
+                answer = state()
         except Lost as lost:
             answer = {"lost": str(lost)}
         except Exception as error:  # noqa: BLE001 - the parent raises it
