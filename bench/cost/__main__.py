@@ -22,9 +22,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.closed_loop import measure
 from bench.cost.process_counts import Counts, between, counts_of
 from bench.cost.system_calls import Tracers
+from bench.load.closed_loop import measure
 from bench.peers.peer import Workload
 from bench.rows.ledger import Ledger
 from bench.rows.ours import Ours, running

@@ -16,7 +16,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 from bench.peers.catalogue import PEERS
 from bench.peers.peer import Running, Unavailable, Workload
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 
 
 @dataclass(frozen=True, slots=True)

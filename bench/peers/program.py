@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 from bench.peers.peer import Lost, Workload
 
 PATIENCE_S: Final = 120.0

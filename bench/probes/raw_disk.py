@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 
 SMALL: Final = 4096
 PIECE: Final = 1 << 20

@@ -1,6 +1,6 @@
 """catch_up: what appends keep while a new replica of another log fetches 1 GiB from their leader.
 
-See `bench.beside_catch_up_bench`: here it runs with the default limit of catch-up.
+See `bench.neighbours.beside_catch_up`: here it runs with the default limit of catch-up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench.beside_catch_up_bench import MIB, Bench
+from bench.neighbours.beside_catch_up import MIB, Bench
 from bench.rows.appends import alone
 from bench.rows.ours import running
 from bench.rows.row import OURS, Bout, Figure, Setting

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.idle_bench import processor_s, resident_mib
+from bench.parts.idle import processor_s, resident_mib
 from bench.rows.appends import alone
 from bench.rows.ours import running
 from bench.rows.row import OURS, Bout, Figure, Setting

@@ -1,8 +1,8 @@
-"""keeper: HAKeeper with 100 stores and 10 000 shards, in virtual time (`bench.scale`).
+"""keeper: HAKeeper with 100 stores and 10 000 shards, in virtual time (`bench.keeper.scale`).
 
 It runs in a process of its own, whose collector is set as a store's. The loop's longest stretch is
 of the cluster's birth, of a quiet time and of changed reports; what people ask for and what losses
-take is measured by `bench.scale` as a whole and stands in docs/scale.md.
+take is measured by `bench.keeper.scale` as a whole and stands in docs/scale.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def keeper(setting: Setting) -> Iterator[list[Bout]]:
     async def turn() -> Figure:
         file = setting.directory / "scale.json"
         words = ["--stores", str(stores), "--shards", str(shards), "--passes", "--json", str(file)]
-        await program("bench.scale", *words)
+        await program("bench.keeper.scale", *words)
         found: dict[str, float] = json.loads(file.read_text())
         longest = [ms for name, ms in found.items() if name.endswith("longest, ms")]
         return Figure({"check_ms": found[CHECK], "stretch_ms": max(longest)}, shards)

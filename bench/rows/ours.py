@@ -20,7 +20,7 @@ from logservice_client import LogClient, Shard
 from logservice_wire.block import encode_block
 from logservice_wire.v1 import log_pb2
 
-from bench.closed_loop import Request, measure
+from bench.load.closed_loop import Request, measure
 from bench.peers.peer import Workload
 from bench.rows.ledger import Ledger, tails
 from bench.rows.row import Figure, figure_of

@@ -1,7 +1,7 @@
 """reads: one client that reads a log in blocks as fast as it can, and linearizable single reads.
 
-The log is read from the page cache: what a cold disk gives is `bench.read_bench`. Every block's
-checksum is verified by the client, and LSNs have to be contiguous.
+The log is read from the page cache: what a cold disk gives is `bench.storage.reading`. The client
+verifies every block's checksum, and LSNs have to be contiguous.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, Protocol, runtime_checkable
 from logservice_client import LogClient
 from logservice_client.read_result import Records
 
-from bench.closed_loop import Request, measure
+from bench.load.closed_loop import Request, measure
 from bench.peers.peer import Peer, Workload
 from bench.rows.appends import NotTaken, alone, peer_bouts
 from bench.rows.ledger import Wrong

@@ -18,11 +18,11 @@ from typing import Final
 from logservice_client import LogClient
 from logservice_wire.errors import LogServiceError
 
-from bench.logdb_bench import drop_pages
 from bench.rows.appends import alone
 from bench.rows.ledger import Wrong
 from bench.rows.ours import SHARD, TIMEOUT_S, Ours, running
 from bench.rows.row import OURS, Bout, Figure, Setting
+from bench.storage.logdb import drop_pages
 
 GIB: Final = 1 << 30
 RECORD_BYTES: Final = 1024

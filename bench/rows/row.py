@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypedDict
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 
 OURS: Final = "ours"
 

@@ -21,7 +21,7 @@ from typing import Final
 from bench.rows.keeper import ROOT
 from bench.rows.ours import SHARD, running
 from bench.rows.row import OURS, Bout, Figure, Setting, Turn
-from bench.spark_parquet_bench import LARGE, fill
+from bench.spark.parquet import LARGE, fill
 
 PARQUET: Final = "Parquet files"
 

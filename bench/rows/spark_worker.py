@@ -1,7 +1,7 @@
 """spark_worker: the process with Spark of the row `spark`: a word comes in, JSON goes out.
 
 Costs are processor time, user and system, of Spark's driver with all its processes and of all
-stores (`bench.spark_parquet_bench`).
+stores (`bench.spark.parquet`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from bench.spark_parquet_bench import Bench, Processes, cost_of
-from bench.spark_replay_bench import session, touch
+from bench.spark.parquet import Bench, Processes, cost_of
+from bench.spark.replay import session, touch
 
 CORES = 2
 

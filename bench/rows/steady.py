@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 
 from logservice_client import LogClient
 
-from bench.closed_loop import Request
-from bench.open_loop import measure_at
+from bench.load.closed_loop import Request
+from bench.load.open_loop import measure_at
 from bench.peers.peer import Peer, Workload
 from bench.rows.appends import NotTaken, alone, peer_bouts
 from bench.rows.ledger import Ledger, tails

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from bench.peers.peer import Unavailable
 from bench.probes.raw_disk import DiskProbe
@@ -65,10 +65,8 @@ class FakeRow:
     def _turn(self, name: str, gives: Callable[[], Figure]) -> Turn:
         async def turn() -> Figure:
             self.turns.append(name)
-            return gives()
+            found = gives()
+            await asyncio.sleep(0)
+            return found
 
         return turn
-
-
-def setting(directory: Path, rounds: int = 2) -> Setting:
-    return Setting(directory, rounds, 0.0, 0.1)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import closed_loop
-from bench.closed_loop import Sample, measure
+from bench.load import closed_loop
+from bench.load.closed_loop import Sample, measure
 
 
 async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from bench.closed_loop import measure
-from bench.open_loop import measure_at
+from bench.load.closed_loop import measure
+from bench.load.open_loop import measure_at
 
 
 class Service:
@@ -63,7 +63,7 @@ async def test_a_closed_loop_hides_the_same_stall(monkeypatch: pytest.MonkeyPatc
     """Why the open loop is there: one of a thousand latencies shows the stall."""
     service = Service()
     running = asyncio.create_task(_tick(service))
-    monkeypatch.setattr("bench.closed_loop.time.perf_counter", service.clock)
+    monkeypatch.setattr("bench.load.closed_loop.time.perf_counter", service.clock)
     sample = await measure([service.request], warmup_s=0.0, seconds=4.0)
     running.cancel()
     assert sample.percentile(0.99) < 10

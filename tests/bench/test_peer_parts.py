@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 from bench.peers import getting
 from bench.peers.etcd import wire
 from bench.peers.peer import Lost, Unavailable, Workload
@@ -69,7 +69,7 @@ def test_what_a_program_lost_or_failed_at_is_raised() -> None:
 def test_a_program_measures_window_after_window(tmp_path: Path) -> None:
     command = program(
         tmp_path,
-        "from bench.closed_loop import Sample",
+        "from bench.load.closed_loop import Sample",
         "from bench.peers.peer import Lost",
         "from bench.peers.program import serve",
         "def measure(workload, warmup_s, seconds):",
@@ -145,5 +145,5 @@ def test_where_there_is_no_tool_it_is_said(tmp_path: Path, monkeypatch: pytest.M
 def test_what_the_tool_says_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getting, "ARTIFACTS", tmp_path / "artifacts")
     (tmp_path / "go.mod").write_text("module nothing\n")
-    with pytest.raises(Unavailable, match="build failed: .*no Go files"):
+    with pytest.raises(Unavailable, match=r"build failed: .*no Go files"):
         getting.built_with_go(tmp_path, ".", "peer")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,15 @@ from bench import __main__ as program
 from bench.measuring import Measuring, measure_row
 from bench.results.result import Result, Run, read
 from bench.rows.catalogue import FURTHER, ROWS, WORKLOADS
-from bench.rows.row import OURS, Figure
-from tests.bench.runs import FakeRow, figure, setting
+from bench.rows.row import OURS, Figure, Setting
+from tests.bench.runs import FakeRow, figure
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with asyncio.Runner() as runner:
+        yield Setting(tmp_path, 2, 0.0, 0.1, runner=runner)
+
 
 DESIGN = {
     "1 caller, 256 B": 2,
@@ -62,42 +72,45 @@ def test_the_list_names_every_row_with_its_targets(capsys: pytest.CaptureFixture
     assert "at least 1.2x Dragonboat in process" in listed
 
 
-def test_sides_take_turns_round_after_round(tmp_path: Path) -> None:
+def test_sides_take_turns_round_after_round(setting: Setting) -> None:
     row = FakeRow("r", {"a": lambda: figure(50.0), "b": lambda: figure(20.0)})
     result = Result("r", "now")
-    measure_row(row.row, setting(tmp_path, rounds=3), print, result)
+    setting.rounds = 3
+    measure_row(row.row, setting, print, result)
     assert row.turns == [OURS, "a"] * 3 + [OURS, "b"] * 3
     assert [set(one) for one in result.rounds] == [{OURS, "a"}] * 3 + [{OURS, "b"}] * 3
-    assert list(tmp_path.iterdir()) == []
+    assert list(setting.directory.iterdir()) == []
 
 
-def test_a_missing_peer_is_named_and_ours_is_measured_without_any(tmp_path: Path) -> None:
+def test_a_missing_peer_is_named_and_ours_is_measured_without_any(setting: Setting) -> None:
     row = FakeRow("r", {}, missing=("a",))
     result = Result("r", "now")
-    measure_row(row.row, setting(tmp_path), print, result)
+    measure_row(row.row, setting, print, result)
     assert result.missing == {"a": "no such program"}
     assert row.turns == [OURS, OURS]
 
 
-def test_a_peer_that_fails_is_left_out_and_the_next_one_is_measured(tmp_path: Path) -> None:
+def test_a_peer_that_fails_is_left_out_and_the_next_one_is_measured(setting: Setting) -> None:
     def fails() -> Figure:
         raise ExceptionGroup("several", [ConnectionError("gone")])
 
     row = FakeRow("r", {"a": fails, "b": lambda: figure(1.0)})
     result = Result("r", "now")
-    measure_row(row.row, setting(tmp_path), print, result)
+    measure_row(row.row, setting, print, result)
     assert result.missing == {"a": "failed in round 1: ConnectionError: gone"}
     assert row.turns == [OURS, "a", OURS, "b", OURS, "b"]
     assert result.ratios("a", "rate") == []
 
 
-def test_a_row_that_fails_is_in_the_file_and_measured_again(tmp_path: Path) -> None:
+def test_a_row_that_fails_is_in_the_file_and_measured_again(
+    tmp_path: Path, setting: Setting
+) -> None:
     def wrong() -> Figure:
         raise ValueError("a record is not there")
 
     path = tmp_path / "run.json"
     rows = [FakeRow("bad", {}, ours=wrong), FakeRow("good", {"a": lambda: figure(50.0)})]
-    measuring = Measuring(Run(), path, setting(tmp_path), {}, print)
+    measuring = Measuring(Run(), path, setting, {}, print)
     told: list[str] = []
     measuring.rows([one.row for one in rows], lambda row, _: told.append(row.key))
     measuring.end()
@@ -110,19 +123,20 @@ def test_a_row_that_fails_is_in_the_file_and_measured_again(tmp_path: Path) -> N
     assert run.pieces[0].disk_after is not None
 
 
-def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path, setting: Setting) -> None:
     seen = 0
 
     def stops() -> Figure:
         nonlocal seen
         seen += 1
         if seen == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return figure(1.0)
 
     path = tmp_path / "run.json"
+    setting.rounds = 3
     rows = [FakeRow("first", {}), FakeRow("second", {}, ours=stops), FakeRow("third", {})]
-    measuring = Measuring(Run(), path, setting(tmp_path, rounds=3), {}, print)
+    measuring = Measuring(Run(), path, setting, {}, print)
     with pytest.raises(KeyboardInterrupt):
         measuring.rows([one.row for one in rows], lambda *_: None)
     run = read(path)
@@ -168,9 +182,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_smaller_size_says_so(tmp_path: Path) -> None:
-    small = setting(tmp_path)
-    assert small.size(10, 1, "GiB") == 10
-    small.quick = True
-    assert small.size(10, 1, "GiB") == 1
-    assert small.notes == ["quick: 1 GiB instead of 10"]
+def test_a_smaller_size_says_so(setting: Setting) -> None:
+    assert setting.size(10, 1, "GiB") == 10
+    setting.quick = True
+    assert setting.size(10, 1, "GiB") == 1
+    assert setting.notes == ["quick: 1 GiB instead of 10"]

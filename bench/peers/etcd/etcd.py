@@ -16,7 +16,7 @@ from typing import Final
 
 import grpc.aio
 
-from bench.closed_loop import Request, Sample, measure
+from bench.load.closed_loop import Request, Sample, measure
 from bench.peers import getting
 from bench.peers.etcd import members, wire
 from bench.peers.peer import Lost, Peer, Workload

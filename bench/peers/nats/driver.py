@@ -21,7 +21,7 @@ from nats.js import JetStreamContext
 from nats.js.api import StorageType, StreamConfig
 from nats.js.errors import APIError
 
-from bench.closed_loop import Request, Sample, measure
+from bench.load.closed_loop import Request, Sample, measure
 from bench.peers.peer import Lost, Workload
 from bench.peers.program import serve
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 from bench.peers.peer import Lost, Workload
 from bench.peers.program import serve
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.closed_loop import Sample
+from bench.load.closed_loop import Sample
 from bench.peers import getting
 from bench.peers.peer import Lost, Peer, Workload
 from bench.peers.program import Program, started
