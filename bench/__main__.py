@@ -16,6 +16,7 @@ row is written to the run's file when it is done; `--resume` measures what that 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -80,7 +81,11 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=RUN, help="the file of the run")
     parser.add_argument("--resume", type=Path, help="go on with the run of this file")
     parser.add_argument("--show", type=Path, help="measure nothing, show the run of this file")
-    parser.add_argument("--markdown", type=Path, help="write the table, between its markers")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        help="write the table between its markers; with --pictures it shows the plots",
+    )
     parser.add_argument("--pictures", type=Path, help="write the plots into this folder")
     return parser.parse_args(words)
 
@@ -150,7 +155,10 @@ def report(console: Console, run: Run, arguments: argparse.Namespace) -> None:
     """Print, and write what is asked for."""
     table.show(console, ROWS, run)
     if arguments.markdown:
-        page.put(arguments.markdown, table.markdown(ROWS, run))
+        folder = ""
+        if arguments.pictures:
+            folder = os.path.relpath(arguments.pictures, arguments.markdown.parent)
+        page.put(arguments.markdown, table.markdown(ROWS, run, folder))
     if arguments.pictures:
         from bench.results import plots  # it takes a second to load
 

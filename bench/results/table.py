@@ -17,6 +17,7 @@ from rich.text import Text
 from bench.results.result import Piece, Result, Run
 from bench.results.verdict import Verdict, judge, spread
 from bench.rows.row import OURS, Row
+from bench.rows.sweep import CALLERS, rate_at
 
 HEADER: Final = (
     "workload",
@@ -215,15 +216,34 @@ def notes(rows: Iterable[Row], run: Run) -> list[str]:
     return [f"{note} ({', '.join(keys)})" for note, keys in found.items()]
 
 
-def markdown(rows: Iterable[Row], run: Run) -> str:
-    """The table and what belongs to it, for a document."""
-    rows = list(rows)
+def markdown(rows: Iterable[Row], run: Run, pictures: str = "") -> str:
+    """The table and what belongs to it, for a document. `pictures`: the folder of the plots, as the
+    document names it.
+    """
+    rows = [row for row in rows if row.key in run.rows]
     out = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
     out += [
         "| " + " | ".join(cell.replace("|", "/") for cell in line.texts("; ")) + " |"
         for _, some in all_lines(rows, run)
         for line in some
     ]
+    if pictures:
+        out += ["", picture(pictures, "callers", "Throughput against callers")]
+        out += ["", picture(pictures, "ratios", "Records per second beside others")]
     out += ["", *(f"- {piece_text(piece)}" for piece in run.pieces)]
     out += [f"- {note}" for note in notes(rows, run)]
+    if pictures:
+        out += ["", "<details><summary>A plot for each row</summary>"]
+        for row in rows:
+            if row.value != rate_at(CALLERS[-1]) and run.rows[row.key].values(OURS, row.value):
+                out += ["", picture(pictures, f"row-{row.key}", row.name)]
+        out += ["", "</details>"]
     return "\n".join(out) + "\n"
+
+
+def picture(folder: str, name: str, what: str) -> str:
+    """A plot in the colours of the reader's page."""
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{name}-dark.svg">'
+        f'<img alt="{what}" src="{folder}/{name}-light.svg"></picture>'
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 
 from bench.peers.catalogue import PEERS
@@ -18,6 +19,7 @@ from bench.rows.ours import running
 from bench.rows.row import OURS, Bout, Figure, Setting, Turn, figure_of
 
 DISK = "raw disk"
+QUICK_SHARDS = 100
 
 
 class NotTaken(Exception):
@@ -27,6 +29,9 @@ class NotTaken(Exception):
 @contextmanager
 def appends(workload: Workload, setting: Setting, *, disk: bool = False) -> Iterator[list[Bout]]:
     """A row of one workload. `disk`: the raw disk's small writes are a side, too."""
+    if workload.shards > QUICK_SHARDS:
+        shards = int(setting.size(workload.shards, QUICK_SHARDS, "shards"))
+        workload = replace(workload, shards=shards)
     with running(setting.directory / OURS, workload.shards) as ours:
         mine = partial(ours.appends, workload, **setting.span)
         bouts = peer_bouts(setting, [workload], mine, lambda peer: theirs(peer, workload, setting))

@@ -23,6 +23,8 @@ def idle(shards: int, setting: Setting) -> Iterator[list[Bout]]:
     """The share of a core that all three stores take together, KiB per replica beyond those of a
     cluster with one shard, and seconds to the first append.
     """
+    if shards > 1:
+        shards = int(setting.size(shards, shards // 10, "shards"))
     settle_s = setting.size(30, 15, "s until the shards sleep")
     watch_s = setting.size(30, 10, "s watched")
     few: list[Figure] = []

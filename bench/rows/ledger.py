@@ -17,7 +17,8 @@ from logservice_client.read_result import Records
 
 NUMBER_BYTES = 8
 SHARDS_AT_A_TIME = 50
-"""Logs that are read back together."""
+"""Logs that are asked, and read back, together."""
+TIMEOUT_S = 120.0
 
 
 class Wrong(Exception):
@@ -96,6 +97,10 @@ async def tails(client: LogClient, shards: Iterable[int]) -> list[tuple[int, int
     """Where logs stand: shards, each with its newest LSN."""
 
     async def tail(shard: int) -> tuple[int, int]:
-        return shard, (await client.shard(shard).status()).position.applied_lsn
+        status = await client.shard(shard).status(timeout=TIMEOUT_S)
+        return shard, status.position.applied_lsn
 
-    return list(await asyncio.gather(*map(tail, shards)))
+    wanted, found = list(shards), []
+    for at in range(0, len(wanted), SHARDS_AT_A_TIME):
+        found += await asyncio.gather(*map(tail, wanted[at : at + SHARDS_AT_A_TIME]))
+    return found

@@ -137,6 +137,19 @@ def test_terminal_and_document_show_the_pieces_the_notes_and_what_is_missing() -
         assert "failed: ValueError: once (one-caller)" in text
 
 
+def test_a_document_shows_the_plots_of_the_rows_that_there_are(tmp_path: Path) -> None:
+    sweep = {rate_at(callers): 1000.0 for callers in CALLERS}
+    run = run_of(
+        result("one-caller", {OURS: figure(800.0), ETCD: figure(900.0)}),
+        result("blocks"),
+        result("callers", {OURS: Figure(sweep)}),
+    )
+    text = table.markdown(ROWS, run, "pictures")
+    named = set(re.findall(r"pictures/([a-z0-9-]+\.svg)", text))
+    assert named == {path.name for path in plots.draw(ROWS, run, tmp_path)}
+    assert "<picture>" not in table.markdown(ROWS, run)
+
+
 def test_the_table_stands_between_the_markers_of_a_page(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(f"above\n\n{page.BEGIN}\nold\n{page.END}\n\nbelow\n")
