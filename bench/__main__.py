@@ -106,6 +106,8 @@ def _measure(
 ) -> bool:
     """Whether somebody stopped it."""
     tune_interpreter()
+    # A shell's background job ignores SIGINT, and would not hear `kill -INT`, or `timeout`.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupted)
     path: Path = arguments.resume or arguments.json
     options = {
