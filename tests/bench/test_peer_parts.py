@@ -145,5 +145,5 @@ def test_where_there_is_no_tool_it_is_said(tmp_path: Path, monkeypatch: pytest.M
 def test_what_the_tool_says_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getting, "ARTIFACTS", tmp_path / "artifacts")
     (tmp_path / "go.mod").write_text("module nothing\n")
-    with pytest.raises(Unavailable, match="build failed: .*no Go files"):
+    with pytest.raises(Unavailable, match=r"build failed: .*no Go files"):
         getting.built_with_go(tmp_path, ".", "peer")
