@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KILLS ?= 30
 MINUTES ?= 120
-ROUNDS ?= 3
+ROUNDS ?= 5
 BUSY ?= --one-core --busy 2
 SEEDS ?= 300
 FIRST ?= 1
@@ -24,7 +24,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py --ignore=tests/deploy/test_prometheus.py --ignore=tests/deploy/test_schemas.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands settings rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench bench-cost clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-peers test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands settings rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench bench-smoke bench-cost clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ test-spark-4.2: .venv ## the tests for Spark on the oldest one that streams, wit
 
 test-s3: .venv ## an archive in a bucket, on a server of S3's protocol in an environment of its own
 	LOGSERVICE_REQUIRE_S3=1 $(BIN)/python -m pytest -n 0 tests/archive/test_bucket.py
+
+test-peers: .venv ## the systems that the bench compares us with, each for real; what cannot be had here says so and is skipped
+	LOGSERVICE_REQUIRE_PEERS=1 $(BIN)/python -m pytest -n 0 -rs tests/bench/test_peers.py
 
 test-postgres: .venv ## the example of PostgreSQL against a real server (Debian's, installed when missing)
 	tools/need_program.sh "$(POSTGRES)" postgresql
@@ -199,8 +202,11 @@ chaos: .venv ## SIGKILL of random stores under load: make chaos KILLS=30
 upgrade: .venv ## a cluster of the last release becomes one of this tree under load, and back before the raise
 	$(BIN)/python -m tests.upgrade
 
-bench: .venv ## the figures of docs/performance.md, etcd beside us: make bench ROUNDS=5
-	$(BIN)/python -m bench --rounds $(ROUNDS) $(BENCH_FLAGS)
+bench: .venv strace ## every target with its peers beside us: make bench ROW=one-caller,64-callers ROUNDS=5
+	$(BIN)/python -m bench --rounds $(ROUNDS) --row "$(ROW)" $(BENCH_FLAGS)
+
+bench-smoke: .venv ## has throughput collapsed? Ratios to the raw disk and to etcd, a minute and a half
+	$(BIN)/python -m bench.smoke
 
 bench-cost: .venv strace ## what an append costs in system calls, switches and bytes: make bench-cost COST_FLAGS=--check
 	$(BIN)/python -m bench.cost $(COST_FLAGS)

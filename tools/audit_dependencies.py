@@ -24,7 +24,7 @@ from typing import Any
 
 from tools.own_environment import ROOT, own_environment
 
-PINS = ("build", "runtime", "codecs", "spark", "otel", "dev", "proto")
+PINS = ("build", "runtime", "codecs", "spark", "otel", "bench", "dev", "proto")
 DATABASES = ("pypi", "osv")
 NOT_CHECKED = 3
 """Exit code: nothing was found because nothing was looked up."""

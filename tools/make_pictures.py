@@ -1,15 +1,15 @@
 """The pictures of the documents: SVG from small descriptions, and a screenshot of the page `/ui`.
 
-The architecture is described here, in `BOXES` and `ARROWS`. The plots are made from the tables of
-docs/performance.md and docs/scale.md, so picture and table cannot differ. A test compares them with
-what this makes. The screenshot needs Chromium and a cluster: see `tools/take_screenshot.py`.
+The architecture is described here, in `BOXES` and `ARROWS`. The plot of docs/scale.md is made from
+its table, so picture and table cannot differ. A test compares them with what this makes. The plots
+of docs/performance.md are the bench's own. The screenshot needs Chromium and a cluster: see
+`tools/take_screenshot.py`.
 
     python -m tools.make_pictures            # writes docs/pictures/*.svg
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -173,69 +173,6 @@ def _step(x: int, y: int, number: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A workload of docs/performance.md that etcd ran, too; rates in records a second."""
-
-    workload: str
-    ours: float
-    etcd: float
-
-
-def benchmark_rows(page: str) -> list[Row]:
-    """The rows of the table "All rounds" that have both figures."""
-    rows = []
-    for line in page.partition("## All rounds")[2].splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 6 and cells[5].endswith("x"):
-            rows.append(Row(cells[0], _rate(cells[1]), _rate(cells[3])))
-    return rows
-
-
-def _rate(cell: str) -> float:
-    number, kilo = re.match(r"([\d.]+)( k)?", cell).groups()  # type: ignore[union-attr]
-    return float(number) * (1000 if kilo else 1)
-
-
-def benchmark(rows: Sequence[Row]) -> str:
-    """Acknowledged records a second, ours above etcd's, on a logarithmic axis."""
-    left, right, top, step = 250, 860, 78, 54
-    low, high = 100.0, 1_000_000.0
-    bottom = top + step * len(rows)
-
-    def at(rate: float) -> float:
-        return left + (right - left) * log10(rate / low) / log10(high / low)
-
-    shapes = [
-        _text(24, 32, "Acknowledged records a second, durable on a majority", 16, INK, bold=True),
-        _text(
-            24,
-            54,
-            "three stores or members and the client on two cores; logarithmic axis",
-            13,
-            QUIET,
-        ),
-        *_key(700, 32),
-    ]
-    for power in range(2, 7):
-        x = at(10.0**power)
-        shapes.append(
-            f'<line x1="{x:.1f}" y1="{top - 8}" x2="{x:.1f}" y2="{bottom}" stroke="#e4e7eb"/>'
-        )
-        shapes.append(_text(x, bottom + 18, f"{10**power:,}", 12, QUIET, anchor="middle"))
-    for number, row in enumerate(rows):
-        y = top + step * number
-        shapes.append(_text(left - 12, y + 22, row.workload, 13, INK, anchor="end"))
-        for rate, colour, shift in ((row.ours, OURS, 0), (row.etcd, THEIRS, 19)):
-            shapes.append(
-                f'<rect x="{left}" y="{y + shift}" width="{at(rate) - left:.1f}" height="17" '
-                f'rx="2" fill="{colour}"/>'
-            )
-            label = f"{rate:,.0f}" + (f" ({row.ours / row.etcd:.2g}x)" if not shift else "")
-            shapes.append(_text(at(rate) + 7, y + shift + 13, label, 12, QUIET))
-    return _picture(1000, bottom + 34, "Throughput beside etcd", shapes)
-
-
 def scale_rows(page: str) -> list[tuple[str, float]]:
     """The rows of the table "How long the loop stands still": what, and milliseconds."""
     table = page.partition("## How long the loop stands still")[2].partition("![")[0]
@@ -271,15 +208,6 @@ def scale(rows: Sequence[tuple[str, float]]) -> str:
     return _picture(1000, bottom + 34, "What holds up the event loop", shapes)
 
 
-def _key(x: int, y: int) -> list[str]:
-    return [
-        f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="2" fill="{OURS}"/>',
-        _text(x + 20, y, "logservice", 13, INK),
-        f'<rect x="{x + 110}" y="{y - 11}" width="14" height="14" rx="2" fill="{THEIRS}"/>',
-        _text(x + 130, y, "etcd 3.4", 13, INK),
-    ]
-
-
 def _text(
     x: float, y: float, text: str, size: int, fill: str, *, bold: bool = False, anchor: str = ""
 ) -> str:
@@ -305,10 +233,8 @@ def _picture(width: int, height: int, title: str, shapes: Sequence[str]) -> str:
 
 def pictures() -> dict[str, str]:
     """File names below docs/pictures and what is to be in them."""
-    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     return {
         "architecture.svg": architecture(),
-        "throughput.svg": benchmark(benchmark_rows(page)),
         "scale.svg": scale(scale_rows((ROOT / "docs" / "scale.md").read_text("utf-8"))),
     }
 

@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 STAMP = ENVIRONMENT / ".stamp"
-PINS = ("build", "runtime", "archive", "codecs", "spark", "delta", "otel", "dev")
+PINS = ("build", "runtime", "archive", "codecs", "spark", "delta", "otel", "bench", "dev")
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON_WITH_PLYVEL = (3, 12)
 PIP_ATTEMPTS = 3

@@ -22,20 +22,24 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.__main__ import WIDTH, leader_address, running
-from bench.closed_loop import measure
 from bench.cost.process_counts import Counts, between, counts_of
 from bench.cost.system_calls import Tracers
-from bench.shapes import Shape, Target, connections, many_shards, one_client
-from logservice.cli.processes.local_cluster import LocalCluster
+from bench.load.closed_loop import measure
+from bench.peers.peer import Workload
+from bench.rows.ledger import Ledger
+from bench.rows.ours import Ours, running
 
-ROWS: Final = (
-    one_client(1, 256),
-    one_client(64, 256),
-    one_client(1000, 16),
-    connections(64, 256),
-    many_shards(1000, 16, 48),
-)
+SHARDS: Final = 48
+
+ROWS: Final = {
+    "1 caller, 256 B": Workload(1, 256),
+    "64 callers in one client, 256 B": Workload(64, 256),
+    "1000 callers in one client, 16 B": Workload(1000, 16),
+    "64 connections, unary, 256 B": Workload(64, 256, connections=64),
+    "1000 callers in one client, 48 shards, 16 B": Workload(1000, 16, shards=SHARDS),
+}
+WIDTH: Final = 130
+"""Width of the tables when there is no terminal."""
 
 BOUNDS: Final = {"leader": 80, "follower": 35}
 """System calls per append of one caller that are too many. A busy machine costs some more, because
@@ -73,12 +77,12 @@ def main() -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     with (
         tempfile.TemporaryDirectory(prefix="logservice-cost-", dir=arguments.dir) as name,
-        running(Path(name) / "cluster") as cluster,
+        running(Path(name) / "cluster", SHARDS) as ours,
         asyncio.Runner() as runner,
     ):
-        for row in (row for row in ROWS if arguments.only in row.name):
-            console.print(runner.run(_costs(cluster, row, arguments.seconds)))
-        called = runner.run(_calls(cluster, Path(name), arguments.seconds))
+        for row in (row for row in ROWS if arguments.only in row):
+            console.print(runner.run(_costs(ours, row, arguments.seconds)))
+        called = runner.run(traced(ours, Path(name), arguments.seconds))
     console.print(_calls_table(called))
     over = [
         f"{role}: {sum(kinds.values()):.0f} system calls, more than {BOUNDS[role.split()[0]]}"
@@ -93,10 +97,10 @@ def main() -> int:
     return 0
 
 
-async def _costs(cluster: LocalCluster, row: Shape, seconds: float) -> Table:
+async def _costs(ours: Ours, row: str, seconds: float) -> Table:
     """The table of one row, measured undisturbed."""
-    roles = await _roles(cluster)
-    async with row.ours(Target(cluster.endpoints(), roles["leader"].client)) as callers:
+    roles = await _roles(ours)
+    async with ours.callers(ROWS[row], Ledger(ROWS[row].size)) as callers:
         await measure(callers, warmup_s=0.0, seconds=_WARMUP_S)
         figures = await _figures(roles)
         before = {name: counts_of(role.pid) for name, role in roles.items()}
@@ -104,7 +108,7 @@ async def _costs(cluster: LocalCluster, row: Shape, seconds: float) -> Table:
         after = {name: counts_of(role.pid) for name, role in roles.items()}
         figures_after = await _figures(roles)
     acked = max(1, sample.records)
-    title = f"{row.name}: {sample.records} acked appends, {sample.rate:,.0f}/s; for each of them"
+    title = f"{row}: {sample.records} acked appends, {sample.rate:,.0f}/s; for each of them"
     table = Table("process", *HEADER, title=title)
     for name in roles:
         moved = _moved(figures.get(name, {}), figures_after.get(name, {}))
@@ -133,14 +137,12 @@ def _per(acked: int, parts: float) -> str:
     return f"{acked / parts:.1f}" if parts else "-"
 
 
-async def _calls(cluster: LocalCluster, folder: Path, seconds: float) -> Calls:
+async def traced(ours: Ours, folder: Path, seconds: float) -> Calls:
     """System calls per append of one caller, by process; the client is not traced."""
-    roles = await _roles(cluster)
+    roles = await _roles(ours)
     pids = {name: role.pid for name, role in roles.items() if role.admin}
     acked, counted = 0, False
-    async with one_client(1, 256).ours(Target(cluster.endpoints(), roles["leader"].client)) as (
-        append,
-    ):
+    async with ours.callers(Workload(1, 256), Ledger(256)) as (append,):
 
         async def load() -> None:
             nonlocal acked
@@ -173,13 +175,13 @@ class Role:
     admin: str = ""
 
 
-async def _roles(cluster: LocalCluster) -> dict[str, Role]:
+async def _roles(ours: Ours) -> dict[str, Role]:
     """The processes of the cluster and this one, by what they do as long as nobody else leads."""
-    leader = await asyncio.to_thread(leader_address, cluster)
-    pids = cluster.pids()
+    leader = await asyncio.to_thread(ours.leader_address)
+    pids = ours.cluster.pids()
     found: dict[str, Role] = {}
     followers = 0
-    for name, place in cluster.stores.items():
+    for name, place in ours.cluster.stores.items():
         pid = pids[name]
         if pid is None:
             raise RuntimeError(f"{name} does not run")

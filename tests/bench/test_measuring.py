@@ -1,4 +1,4 @@
-"""What the benchmark counts and how it reads etcd's answers."""
+"""What the benchmark counts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import closed_loop, etcd
-from bench.closed_loop import Sample, measure
-from bench.report import Report, Row
+from bench.load import closed_loop
+from bench.load.closed_loop import Sample, measure
 
 
 async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,36 +45,3 @@ def test_percentiles() -> None:
     assert sample.percentile(0.99) == 99.0
     assert sample.percentile(1.0) == 99.0
     assert Sample(0, 1.0, ()).percentile(0.5) == 0.0
-
-
-def test_a_put_is_encoded_as_etcd_reads_it() -> None:
-    assert etcd.put_request(b"k", b"v" * 200) == b"\x0a\x01k\x12\xc8\x01" + b"v" * 200
-
-
-def test_the_leader_is_the_member_that_names_itself() -> None:
-    header = b"\x08\x01\x10\xac\x02"  # cluster_id 1, member_id 300
-    status = b"\x0a" + bytes([len(header)]) + header + b"\x12\x053.4.1\x18\x05"
-    assert etcd.is_leader(status + b"\x20\xac\x02")
-    assert not etcd.is_leader(status + b"\x20\xad\x02")
-    assert not etcd.is_leader(status)
-
-
-def test_the_report_compares_medians() -> None:
-    def sample(rate: int) -> Sample:
-        return Sample(rate, 1.0, (1.0, 2.0))
-
-    row = Row("64 callers", [sample(3000), sample(1000), sample(2000)], [sample(500)])
-    report = Report({"cores": "2"}, [row, Row("alone", [sample(200_000)])], {"restart": [1, 3, 2]})
-    _, rows = report.cells()
-    assert rows[0] == [
-        "64 callers",
-        "2000 (1000 - 3000)",
-        "2.00 / 2.00",
-        "500 (500 - 500)",
-        "2.00 / 2.00",
-        "4.00x",
-    ]
-    assert rows[1][3:] == ["-", "-", ""]
-    text = report.markdown()
-    assert "- cores: 2\n" in text
-    assert "| restart | 2.00 s | 1.00 - 3.00 s |" in text

@@ -1,0 +1,1 @@
+"""Bytes that leave or come in bulk: truncation, archive and restore, mirror, catch-up."""

@@ -1,0 +1,1 @@
+"""Somebody quiet beside somebody loud: logs, identities, a replica that catches up."""

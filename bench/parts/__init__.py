@@ -1,0 +1,1 @@
+"""One part alone: the consensus core, the transport, tokens, meters, wide blocks, idle shards."""

@@ -1,0 +1,1 @@
+"""What the machine can do without us: its description, and the raw disk."""

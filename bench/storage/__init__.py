@@ -1,0 +1,1 @@
+"""Log storage without a cluster, beside the raw disk: writing, reading, restarting, encoding."""
