@@ -58,7 +58,9 @@ async def test_equal_replicas_are_compared_once_until_they_grow(cluster: Compare
     assert {"wrong", "undecided", "contested", "refused"}.isdisjoint(comparer.counts)
 
 
-async def test_a_quiesced_shard_is_compared_and_stays_quiesced(tmp_path: Path) -> None:
+async def test_a_quiesced_shard_is_compared_and_stays_quiesced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = Compared(tmp_path)
     for store in cluster.stores.values():
         store.quiesce_ticks = 20
@@ -69,8 +71,7 @@ async def test_a_quiesced_shard_is_compared_and_stays_quiesced(tmp_path: Path) -
     replicas = [cluster.replica(number) for number in cluster.stores]
     await eventually(lambda: not any(replica.ticked for replica in replicas))
     woken: list[ShardId] = []
-    for replica in replicas:
-        replica.changed = lambda: woken.append(SHARD)  # type: ignore[method-assign]
+    monkeypatch.setattr(Replica, "changed", lambda replica: woken.append(replica.shard))
     await leader.run_once()
     assert leader.counts["ranges"] == 1
     assert woken == []
