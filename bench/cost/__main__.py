@@ -75,14 +75,18 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="where the data goes; default: a temporary folder")
     arguments = parser.parse_args()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+    rows = [row for row in ROWS if arguments.only in row]
     with (
         tempfile.TemporaryDirectory(prefix="logservice-cost-", dir=arguments.dir) as name,
-        running(Path(name) / "cluster", SHARDS) as ours,
         asyncio.Runner() as runner,
     ):
-        for row in (row for row in ROWS if arguments.only in row):
-            console.print(runner.run(_costs(ours, row, arguments.seconds)))
-        called = runner.run(traced(ours, Path(name), arguments.seconds))
+        # Shards that do nothing cost something, too: each count is of a cluster without others.
+        for shards in sorted({ROWS[row].shards for row in rows} | {1}):
+            with running(Path(name) / f"cluster-{shards}", shards) as ours:
+                for row in (row for row in rows if ROWS[row].shards == shards):
+                    console.print(runner.run(_costs(ours, row, arguments.seconds)))
+                if shards == 1:
+                    called = runner.run(traced(ours, Path(name), arguments.seconds))
     console.print(_calls_table(called))
     over = [
         f"{role}: {sum(kinds.values()):.0f} system calls, more than {BOUNDS[role.split()[0]]}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +27,7 @@ WIDTH = 130
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print; exits with 1 when a peer failed, which takes no other's rows away."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--size", type=int, default=256, help="bytes of a record")
@@ -38,9 +40,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", nargs="*", choices=[key for key, _ in PEERS])
     arguments = parser.parse_args()
+    # Told to stop, it ends its peers: a signal's default would leave their processes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
+    failed = False
     table = Table("peer", "an ack means", "callers", "records/s", "p50 ms", "p99 ms", "p99.9 ms")
     for key, running in PEERS:
         if arguments.only and key not in arguments.only:
@@ -50,7 +55,11 @@ def main() -> None:
                 table.add_row(*row)
         except Unavailable as why:
             console.print(f"{key} cannot be had here: {why}")
+        except Exception as error:  # noqa: BLE001 - a peer's failure of any kind
+            failed = True
+            console.print(f"{key} FAILED: {error!r}", markup=False)
     console.print(table)
+    sys.exit(1 if failed else 0)
 
 
 def _rows(running: Running, arguments: argparse.Namespace) -> list[list[str]]:

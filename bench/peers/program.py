@@ -30,6 +30,8 @@ from bench.peers.peer import Lost, Workload
 
 PATIENCE_S: Final = 120.0
 """How long a program may take for a window beyond the window itself, before it is ended."""
+START_S: Final = 300.0
+"""How long it may take to be ready: a JVM with four servers, on a machine that does much else."""
 _LOG_SHOWN: Final = 2000
 _ENDING_S: Final = 10.0
 
@@ -91,7 +93,7 @@ def started(command: Sequence[str | Path], log: Path, folder: Path) -> Iterator[
     with process:
         program = Program(process, log)
         try:
-            if "ready" not in (said := program.next_line()):
+            if "ready" not in (said := program.next_line(START_S)):
                 raise RuntimeError(f"{log.stem}: {said}")
             yield program
         finally:

@@ -93,21 +93,22 @@ def draw(rows: Iterable[Row], run: Run, folder: Path, form: str = "svg") -> list
     made = []
     for theme in THEMES:
         with pyplot.rc_context({**STYLE, **_colours(theme)}):
-            pictures = {}
             for row, result in measured:
                 if row.value == rate_at(CALLERS[-1]):
-                    pictures["callers"] = against_callers(row, result, theme)
+                    name, picture = "callers", against_callers(row, result, theme)
                 else:
-                    pictures[f"row-{row.key}"] = one_row(row, result, theme)
-            if (picture := all_ratios(measured, theme)) is not None:
-                pictures["ratios"] = picture
-            for name, picture in pictures.items():
-                path = folder / f"{name}-{theme.name}.{form}"
-                metadata = {"Date": None} if form == "svg" else {}
-                picture.savefig(path, metadata=metadata, dpi=120)
-                pyplot.close(picture)
-                made.append(path)
+                    name, picture = f"row-{row.key}", one_row(row, result, theme)
+                made.append(_save(picture, folder / f"{name}-{theme.name}.{form}"))
+            if (ratios := all_ratios(measured, theme)) is not None:
+                made.append(_save(ratios, folder / f"ratios-{theme.name}.{form}"))
     return made
+
+
+def _save(picture: Picture, path: Path) -> Path:
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    picture.savefig(path, metadata=metadata, dpi=120)
+    pyplot.close(picture)
+    return path
 
 
 def _has_figures(run: Run, row: Row) -> bool:

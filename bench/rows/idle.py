@@ -14,8 +14,9 @@ from pathlib import Path
 
 from bench.parts.idle import processor_s, resident_mib
 from bench.rows.appends import alone
-from bench.rows.ours import running
+from bench.rows.ours import SHARD, START_TIMEOUT_S
 from bench.rows.row import OURS, Bout, Figure, Setting
+from logservice.cli.processes.local_cluster import LocalCluster
 
 
 @contextmanager
@@ -44,13 +45,19 @@ def idle(shards: int, setting: Setting) -> Iterator[list[Bout]]:
 async def measure(directory: Path, shards: int, settle_s: float, watch_s: float) -> Figure:
     """Start one cluster from nothing, and watch it."""
     with tempfile.TemporaryDirectory(dir=directory) as name:
+        cluster = LocalCluster.create(Path(name) / OURS, stores=3, shards=shards)
         started = time.monotonic()
-        with running(Path(name) / OURS, shards) as ours:
+        try:
+            # In a thread, so that the run can be stopped meanwhile.
+            await asyncio.to_thread(cluster.up, START_TIMEOUT_S)
+            await asyncio.to_thread(cluster.wait_ready, START_TIMEOUT_S, SHARD + shards - 1)
             start_s = time.monotonic() - started
             await asyncio.sleep(settle_s)
-            pids = [pid for pid in ours.cluster.pids().values() if pid is not None]
+            pids = [pid for pid in cluster.pids().values() if pid is not None]
             before, began = sum(map(processor_s, pids)), time.monotonic()
             await asyncio.sleep(watch_s)
             core = (sum(map(processor_s, pids)) - before) / (time.monotonic() - began)
             mib = sum(map(resident_mib, pids)) / len(pids)
             return Figure({"core": core, "start_s": start_s, "store_mib": mib})
+        finally:
+            cluster.kill_all()
