@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from logservice_wire.block import encoded_size
 from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, RECORD_BYTES_MAX
@@ -39,7 +40,7 @@ def _as_bytes(record: Record | Sequence[Record]) -> list[bytes]:
         raise InvalidArgument("nothing to append", field="record")
     kinds = {*map(type, records)}
     if kinds == {bytes}:
-        return records  # nobody can change one of them
+        return cast(list[bytes], records)  # nobody can change one of them
     for kind in kinds:
         if not issubclass(kind, bytes | bytearray | memoryview):
             raise InvalidArgument(f"a record is bytes, not {kind.__name__}", field="record")

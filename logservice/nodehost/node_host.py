@@ -121,7 +121,7 @@ class NodeHost:
         self.transport = transport
         self.clock = clock
         self.tracing = tracing
-        self.cluster_version = KnownVersion()
+        self.cluster_version = version = KnownVersion()
         self.directories = Directories(directories, unopened)
         self._listeners = Listeners(RoleLog().told)
         self.halts = Halts(self.directories, self._listeners.tell)
@@ -139,17 +139,14 @@ class NodeHost:
         self.proposals = MemoryPart(options.store_proposal_bytes_max)
         self.stages = AppendStages(clock)
         self.requests = PeerRequests(identity, transport, self._is_member)
-        self._tick_s = options.tick_ms / 1000
-        self.ticker = Ticker(clock, self._tick_s, self._tick, self._ticks_to_act, on_fatal)
-        self._quiescence = Quiescence(
-            options, self.requests, self.ticker, identity, self.cluster_version
-        )
+        self.ticker = Ticker(clock, options.tick_s, self._tick, self._ticks_to_act, on_fatal)
+        self._quiescence = Quiescence(options, self.requests, self.ticker, identity, version)
         self.hold_expiry = HoldExpiry(clock)
         self.clocks = ClockWatch(
-            identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
+            identity, self.requests, clock, version, self._neighbours, self._looked
         )
         self.reader_holds = ReaderHolds(self.hold_expiry)
-        self.retention = Retention(clock, self.clocks, self.limits, self.cluster_version)
+        self.retention = Retention(clock, self.clocks, self.limits, version)
         self.replicas = ReplicaTable(
             self,
             options,
@@ -168,7 +165,7 @@ class NodeHost:
         self.vouching = Vouching(running, self.requests, clock, options.election_timeout_s)
         self.router = Router(running, self.requests, identity, clock, options, tracing)
         self.successors = Successors(running, self.requests)
-        self.giving_way = GivingWay(self.successors, clock, self.cluster_version)
+        self.giving_way = GivingWay(self.successors, clock, version)
         self._clock_leaving = ClockLeaving(self.successors)
         self._on_fatal = on_fatal
         self.on_hakeeper_applied: Callable[[], None] = lambda: None
@@ -500,7 +497,7 @@ class NodeHost:
         for directory in self.directories.working if ticks > 1 else ():
             mark_s = directory.engine.mark_due_s()
             if mark_s is not None:
-                ticks = min(ticks, math.ceil(mark_s / self._tick_s))
+                ticks = min(ticks, math.ceil(mark_s / self.options.tick_s))
         return ticks
 
 

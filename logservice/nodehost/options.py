@@ -47,6 +47,11 @@ class NodeHostOptions:
     store_proposal_bytes_max: int = bounds.STORE_PROPOSAL_BYTES_MAX
 
     @property
+    def tick_s(self) -> float:
+        """The length of a tick."""
+        return self.tick_ms / 1000
+
+    @property
     def election_timeout_s(self) -> float:
         """The base election timeout; a drawn timeout is 1 to 2 times as long."""
         return self.tick_ms * self.election_ticks / 1000

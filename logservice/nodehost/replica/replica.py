@@ -290,15 +290,7 @@ class Replica:
         if start.snapshot is not None:
             state_machine.recover_from_snapshot(start.snapshot.state)
         self.applied, self.applied_term = start.applied, start.applied_term
-        self.raft = Raft(
-            options.raft_config(shard, replica_id),
-            self.reader,
-            start.hard_state,
-            start.membership,
-            start.applied,
-            random,
-            lambda: int(host.clock.monotonic() * 1_000_000),
-        )
+        self.raft = self._make_raft(start, random)
         self._unwritten = Unwritten(host.unwritten, directory.incarnation, self.store_id)
         self.book = PendingBook(host.stages)
         self.reads = ReadBook(identity.boot_id, options.pending_reads_max)
@@ -327,6 +319,18 @@ class Replica:
         self._quiesced_info: ReplicaInfo | None = None
         self._redundancy = ((-1, Term(0)), (0, 0))
         """The tick and term of the newest count of healthy voters, and the count."""
+
+    def _make_raft(self, start: ReplicaStart, random: Callable[[int], int]) -> Raft:
+        clock = self._host.clock
+        return Raft(
+            self._options.raft_config(self.shard, self.replica_id),
+            self.reader,
+            start.hard_state,
+            start.membership,
+            start.applied,
+            random,
+            lambda: int(clock.monotonic() * 1_000_000),
+        )
 
     def _make_intake(self, origin: int) -> Intake:
         host = self._host
