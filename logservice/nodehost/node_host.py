@@ -141,9 +141,7 @@ class NodeHost:
         self.requests = PeerRequests(identity, transport, self._is_member)
         self._tick_s = options.tick_ms / 1000
         self.ticker = Ticker(clock, self._tick_s, self._tick, self._ticks_to_act, on_fatal)
-        self._quiescence = Quiescence(
-            options, self.requests, self.ticker, identity, self.cluster_version
-        )
+        self._quiescence = self._make_quiescence()
         self.hold_expiry = HoldExpiry(clock)
         self.clocks = ClockWatch(
             identity, self.requests, clock, self.cluster_version, self._neighbours, self._looked
@@ -172,8 +170,11 @@ class NodeHost:
         self._clock_leaving = ClockLeaving(self.successors)
         self._on_fatal = on_fatal
         self.on_hakeeper_applied: Callable[[], None] = lambda: None
-        """Called when entries of shard 0 were applied here."""
         self._started = False
+
+    def _make_quiescence(self) -> Quiescence:
+        version = self.cluster_version
+        return Quiescence(self.options, self.requests, self.ticker, self.identity, version)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -437,7 +438,7 @@ class NodeHost:
         self.hold_expiry.changed(replica)
 
     def hakeeper_applied(self) -> None:
-        """See `ReplicaHost`."""
+        """See `ReplicaHost`. `on_hakeeper_applied` is whoever wants to know it."""
         self.on_hakeeper_applied()
 
     def applying(self, replica: Replica, *, changed: bool) -> None:

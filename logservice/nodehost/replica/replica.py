@@ -326,7 +326,6 @@ class Replica:
         `quiesce.Quiescence` alone changes this."""
         self._quiesced_info: ReplicaInfo | None = None
         self._redundancy = ((-1, Term(0)), (0, 0))
-        """The tick and term of the newest count of healthy voters, and the count."""
 
     def _make_intake(self, origin: int) -> Intake:
         host = self._host
@@ -1010,7 +1009,7 @@ class Replica:
 
     @property
     def redundancy(self) -> tuple[int, int]:
-        """See `Raft.redundancy`; of the present tick, because every ack says it."""
+        """See `Raft.redundancy`; counted once a tick and term, because every ack says it."""
         if self.raft.role is not Role.LEADER:
             return (0, 0)
         at = (self._ticks, self.raft.term)
