@@ -119,15 +119,15 @@ EVENTS = hakeeper_pb2.WatchEventsResponse(
 )
 
 
-def appended(requests: Iterator[log_pb2.AppendStreamRequest]) -> Iterator[Message]:
-    """The acks of an AppendStream."""
+def appended(requests: Iterator[log_pb2.AppendShardsRequest]) -> Iterator[Message]:
+    """The acks of an AppendShards."""
     for request in requests:
-        acks = [
-            log_pb2.AppendStreamResponse.Ack(sequence=one.sequence, lsn=15, record_count=2)
-            for one in request.blocks
-        ]
-        if acks:
-            yield log_pb2.AppendStreamResponse(position=POSITION, acks=acks)
+        answer = log_pb2.AppendShardsResponse()
+        for one in request.blocks:
+            lane = answer.lanes.add(lane=one.lane, position=POSITION)
+            lane.acks.add(sequence=one.sequence, lsn=15, record_count=2)
+        if answer.lanes:
+            yield answer
 
 
 SESSIONS = [
@@ -290,10 +290,10 @@ class Server(grpc.GenericRpcHandler):
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         name = call.method.rpartition("/")[2]
         dump = {"response_serializer": lambda answer: answer.SerializeToString()}
-        if name == "AppendStream":
+        if name == "AppendShards":
             return grpc.stream_stream_rpc_method_handler(
                 lambda requests, context: appended(requests),
-                log_pb2.AppendStreamRequest.FromString,
+                log_pb2.AppendShardsRequest.FromString,
                 **dump,
             )
         if name == "WatchEvents":
