@@ -5,10 +5,15 @@ with each block of a stream. Lines that are logged while the call is served carr
 metadata of a failed call gives the request id back. A request that is forwarded to the leader's
 store takes both along. So one failure can be found in the logs of the client and of the stores.
 
-The task keeps the call, not its ids: serving a call costs one assignment, and the metadata is read
-only when a line is logged. gRPC runs every call in a task of its own, so nothing has to be reset.
+The task keeps the call, not its ids: serving a call costs little, and the metadata is read only
+when a line is logged. gRPC runs every call in a task of its own, so nothing has to be reset.
 Requests that wait for a leader have left their tasks, so each of them remembers its own call
 (`Waiting.call`). Ids come from outside: those that are not plain and short are left out.
+
+INV-TRACE-1: metadata is read only while its call is served. gRPC keeps it in memory of the call,
+and whoever asks a call for it that has ended reads what is there by then. But a task, a timer or a
+pass that began in a call takes its context along, and may outlive it by days. So `current` is an
+`OpenCall`, which knows nothing any more once the guard has ended it.
 
 `Tracing` is the seam to a recorder of spans (`server.telemetry`); `NO_TRACING` records nothing.
 
@@ -46,6 +51,24 @@ class Call(Protocol):
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
         """What the caller sent along."""
         ...
+
+
+class OpenCall:
+    """A call that gRPC serves (INV-TRACE-1)."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        """`call`: gRPC's context."""
+        self._call: Call | None = call
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        """What the caller sent along; nothing once the call is over."""
+        return () if self._call is None else self._call.invocation_metadata() or ()
+
+    def over(self) -> None:
+        """The call has ended."""
+        self._call = None
 
 
 @value

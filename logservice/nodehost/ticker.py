@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 
 from logservice.clock import Clock
 
@@ -52,6 +53,8 @@ class Ticker:
         """How many ticks the timer waits for, from then on."""
         self._timer: asyncio.TimerHandle | None = None
         self._looks_again = False
+        self._context = Context()
+        """Nothing that happens in a tick belongs to the call in which the timer was set."""
 
     def start(self) -> None:
         """The first tick comes after its time."""
@@ -84,7 +87,7 @@ class Ticker:
         """
         if self._sleeps > 1 and not self._looks_again:
             self._looks_again = True
-            asyncio.get_running_loop().call_soon(self._look_again)
+            asyncio.get_running_loop().call_soon(self._look_again, context=self._context)
 
     def _look_again(self) -> None:
         self._looks_again = False
@@ -135,4 +138,6 @@ class Ticker:
         least_s = now_s + self._tick_s / 2 - ticks * self._tick_s
         self._counted_s, self._sleeps = max(self._counted_s, least_s), ticks
         wait_s = self._counted_s + ticks * self._tick_s - now_s
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._fire)
+        self._timer = asyncio.get_running_loop().call_later(
+            wait_s, self._fire, context=self._context
+        )

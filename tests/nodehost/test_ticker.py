@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ class Timers:
     def monotonic(self) -> float:
         return self.now_s
 
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_later(
+        self, delay_s: float, callback: Callable[[], None], *, context: Context
+    ) -> asyncio.TimerHandle:
         self.set += 1
         loop: Any = self
         handle = asyncio.TimerHandle(0.0, callback, (), loop)
@@ -37,7 +40,7 @@ class Timers:
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], None], *, context: Context) -> None:
         self.soon.append(callback)
 
     def pass_s(self, seconds: float) -> None:

@@ -43,13 +43,14 @@ def test_who_connects_ends_the_sleep_of_one_that_waits_for_arrivals(bell: Doorbe
     bell.watch(number)  # it is closed
 
 
-def test_nothing_is_written_after_the_end() -> None:
+def test_nothing_is_written_or_closed_after_the_end() -> None:
     """The number of its descriptor may belong to a file by then."""
     ended = Doorbell()
     ended.close()
     one, other = socket.socketpair()
     with one, other:
         ended.ring()
+        ended.close()
         for end in (one, other):
             end.setblocking(False)
             with pytest.raises(BlockingIOError):

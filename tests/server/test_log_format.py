@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
 import re
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logservice_wire.v1 import log_pb2
 
 from logservice import trace
 from logservice.events import Event, emit
 from logservice.safe_text import unsafe
 from logservice.server.log_format import ConsoleFormat, JsonFormat
+from logservice.server.services.context import StoreContext
+from tests.server.served import Served
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "events.md"
 
@@ -90,3 +94,33 @@ def test_the_page_lists_every_event() -> None:
     listed = re.findall(r"^\| `([a-z_]+)` \| (\w+)", PAGE.read_text(), re.MULTILINE)
     wanted = [(event.key, logging.getLevelName(event.level).lower()) for event in Event]
     assert listed == wanted
+
+
+async def test_what_outlives_a_call_knows_nothing_of_it_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """INV-TRACE-1. A timer that was set in a call went on for minutes; gRPC gave its lines the
+    bytes that lay where the metadata had been, and a line about those was the end of the store.
+    """
+    contexts: list[contextvars.Context] = []
+    position = StoreContext.position
+
+    def noticed(self: StoreContext, *arguments: Any) -> Any:
+        if trace.trace_ids() == {"request_id": "x" * 64}:
+            contexts.append(contextvars.copy_context())
+        return position(self, *arguments)
+
+    monkeypatch.setattr(StoreContext, "position", noticed)
+    request = log_pb2.ReadRequest(lsn=1)
+    async with Served(1) as served:
+        request.shard_id = await served.new_shard()
+        call = served.stores[0].channel.unary_unary(
+            "/logservice.v1.Log/Read",
+            request_serializer=log_pb2.ReadRequest.SerializeToString,
+            response_deserializer=log_pb2.ReadResponse.FromString,
+        )
+        for _ in range(50):
+            await call(request, metadata=(("x-request-id", "x" * 64),))
+        assert len(contexts) >= 50
+        assert all(one.run(trace.trace_ids) == {} for one in contexts)
+        assert all(one.run(trace.answer_metadata) == () for one in contexts)

@@ -48,6 +48,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -127,6 +128,8 @@ class Engine:
         self._on_disk_failed = on_disk_failed
         self._on_segment = on_segment
         self._loop = asyncio.get_running_loop()
+        self._context = Context()
+        """A pass works for many callers, and belongs to the call of none of them."""
         self._active: dict[Active, None] = {}
         self._writes = WriteQueue()
         self._under_way: deque[_UnderWay] = deque()
@@ -147,7 +150,7 @@ class Engine:
         self._active[replica] = None
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._pass)
+            self._loop.call_soon(self._pass, context=self._context)
 
     def deactivate(self, replica: Active) -> None:
         """Forget `replica`, which stops."""
@@ -262,7 +265,7 @@ class Engine:
             self._write_waiting()
         if self._active and not self._scheduled and not self._stopped:
             self._scheduled = True
-            self._loop.call_soon(self._pass)
+            self._loop.call_soon(self._pass, context=self._context)
 
     def _gather(self) -> None:
         active, self._active = self._active, {}

@@ -59,8 +59,12 @@ class Doorbell:
             return False
 
     def close(self) -> None:
-        """Nobody sleeps any more; to ring does nothing."""
+        """Nobody sleeps any more; to ring does nothing, and so does to close again: the number may
+        be another's descriptor by then.
+        """
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             self._all.close()
             os.close(self._bell)

@@ -123,7 +123,7 @@ class GuardedServer:
         # Everything that happens in the call can ask whose call it is. Where there are spans, the
         # call's own span has said so. gRPC runs every call in a task of its own, so nothing is put
         # back.
-        self._enter: Callable[[Context], object] = (
+        self._enter: Callable[[trace.OpenCall], object] = (
             trace.current.set if tracing is NO_TRACING else _entered
         )
 
@@ -170,9 +170,13 @@ class GuardedServer:
             rpc, refusal = SERVED[path], error
 
             async def refuse(_: Any, context: Context) -> None:
-                self._enter(context)
-                self._auditor.denied(rpc, context, None, None, refusal)
-                await _refuse(context, rpc.name, refusal)
+                call = trace.OpenCall(context)
+                self._enter(call)
+                try:
+                    self._auditor.denied(rpc, context, None, None, refusal)
+                    await _refuse(context, rpc.name, refusal)
+                finally:
+                    call.over()
 
             return refuse
         return None
@@ -189,7 +193,6 @@ class GuardedServer:
         """Find out who is calling, and `count` the call as one of the caller's. The call ends here
         when its message is refused, the caller is not known, or too much is under way already.
         """
-        self._enter(context)
         seen: Seen | None = None
         try:
             if type(request) is Refused:
@@ -240,11 +243,13 @@ class GuardedServer:
         return spanned
 
     def _noted(self, name: str, guarded: Behavior, *, timed: bool) -> Behavior:
-        """`guarded`, and a note of how each call ended."""
-        row = self._calls.row(name, timed=timed)
+        """`guarded`, whose lines say whose call it is, and a note of how each call ended."""
+        row, enter = self._calls.row(name, timed=timed), self._enter
 
         async def noting(request: Any, context: Context) -> Any:
             began_s, outcome = time.monotonic(), OK
+            call = trace.OpenCall(context)
+            enter(call)
             try:
                 return await guarded(request, context)
             except BaseException as error:
@@ -252,6 +257,7 @@ class GuardedServer:
                 raise
             finally:
                 del request  # an error leaves this frame, too (INV-GUARD-2)
+                call.over()
                 row.end(outcome, began_s)
 
         return noting
@@ -395,7 +401,7 @@ def let_go(error: BaseException) -> None:
             left += (one.__cause__, one.__context__)
 
 
-def _entered(_: Context) -> None:
+def _entered(_: trace.OpenCall) -> None:
     """Do nothing: `_traced` has entered the call already."""
 
 
