@@ -420,7 +420,7 @@ def test_a_world_that_is_upgraded_has_jobs_once_it_is() -> None:
     config = next(
         one for one in (world_of(seed, short=True) for seed in range(1, 200)) if one.upgrade
     )
-    config = replace(config, jobs=True, least_s=40.0)
+    config = replace(config, jobs=True, least_s=80.0)
     report = World(config).run()
     assert report.violations == []
     assert report.counts["client job epochs complete"] > 0

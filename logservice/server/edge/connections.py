@@ -9,7 +9,8 @@ A connection is *heard* once a call with an accepted identity came over it. Unti
 open: it said nothing yet, or is in its handshake, or idles. Half-open connections are bounded per
 address and in all. Over the bound the oldest one is cut, because it has had the most time to say
 something. So a stranger who holds many pushes out its own, while a client is heard with its first
-call. An identity over its bound is told BUSY on the new connection, which is then cut.
+call. An identity over its bound is told BUSY on the new connection, which is cut by the look after
+the next one: the answer goes out first.
 
 The bounds of identities and addresses may change at any time (`limit`). A connection that was
 within them once is not cut when they become lower.
@@ -143,6 +144,9 @@ class Connections:
         self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
         self._of_identity: dict[str, int] = {}
         self._doomed: dict[Peer, str] = {}
+        """Those that the next look cuts, and why."""
+        self._told: dict[Peer, str] = {}
+        """Those that are cut a look later, so that the answer to their call goes out first."""
         self._sockets: dict[_Socket, _Connection] = {}
         self._others: set[_Socket] = set()
         """Sockets that are no connections of the client port."""
@@ -194,7 +198,7 @@ class Connections:
                 self._of_identity[identity] = count + 1
                 self._heard[name] = (peer, identity)
                 return
-        self._doom(peer, "identity")
+            self._told[peer] = "identity"
         raise Busy(f"more than {most} connections of one identity", retry_after_ms=500)
 
     def delivered(self, name: str) -> Delivered:
@@ -249,7 +253,7 @@ class Connections:
     def _look(self) -> None:
         self._looks += 1
         with self._lock:
-            doomed, self._doomed = self._doomed, {}
+            doomed, self._doomed, self._told = self._doomed, self._told, {}
             known = list(self._heard)
             delivered = list(self._delivered)
         self._find()
