@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -417,10 +418,11 @@ def test_jobs_are_in_worlds_of_version_2_without_a_rogue() -> None:
 
 
 def test_a_world_that_is_upgraded_has_jobs_once_it_is() -> None:
-    config = next(
-        one for one in (world_of(seed, short=True) for seed in range(1, 200)) if one.upgrade
-    )
-    config = replace(config, jobs=True, least_s=80.0)
-    report = World(config).run()
-    assert report.violations == []
-    assert report.counts["client job epochs complete"] > 0
+    """One that is upgraded late has none; so there are three."""
+    worlds = (world_of(seed, short=True) for seed in range(1, 200))
+    complete = 0
+    for config in itertools.islice((one for one in worlds if one.upgrade), 3):
+        report = World(replace(config, jobs=True, least_s=40.0)).run()
+        assert report.violations == []
+        complete += report.counts.get("client job epochs complete", 0)
+    assert complete > 0
