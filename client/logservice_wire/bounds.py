@@ -41,7 +41,7 @@ SHARDS_MESSAGE_FIELDS_MAX: Final = 512
 """Lanes that are opened, blocks, and lanes that are closed in one AppendShards message. A store
 takes them at a stretch: a block costs it ten to twenty microseconds of its loop."""
 
-SHARDS_MESSAGE_OPENS_MAX: Final = 64
+SHARDS_MESSAGE_OPENS_MAX: Final = 8
 """Lanes that are opened in one AppendShards message: each costs a store a hundred microseconds."""
 
 NAME_BYTES_MAX: Final = 128

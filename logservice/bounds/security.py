@@ -80,7 +80,7 @@ taken at a stretch: a block costs ten to twenty microseconds of the loop. Client
 REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
 """Bytes of any request: one block of the largest size and the fields around it."""
 
-SHARDS_MESSAGE_OPENS_MAX: Final = 64
+SHARDS_MESSAGE_OPENS_MAX: Final = 8
 """Lanes that are opened in one AppendShards message. Each makes a task, asks the gate and the log,
 and costs a hundred microseconds. Clients know it."""
 
