@@ -211,9 +211,6 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     "off": damage would be found when the last good copy is gone."""
     compare_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
     """Pause between passes that compare the shards led here with their other replicas."""
-    io_uring: bool = True
-    """Whether small durable writes go through io_uring where the kernel allows it; else all go
-    through the disk's thread, which takes longer."""
     keys_file: str = ""
     """Keys that entries are encrypted with, relative to this file; see `sealing_keys`. With ""
     and no command they are not, and a store that has encrypted ones does not start."""

@@ -1,8 +1,7 @@
 """A slow disk under a running process: strace delays its syncs.
 
 Delayed are fdatasync and pwritev2, which syncs its own bytes. A kernel that does not let strace
-trace makes the test skip, with strace's reason. What a ring of io_uring writes is no system call
-that could be delayed, so the store must have been started with `WRITTEN_BY_THREADS`.
+trace makes the test skip, with strace's reason.
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-
-WRITTEN_BY_THREADS: dict[str, object] = {"io_uring": False}
-"""Of [storage]."""
 
 
 class Tracer:

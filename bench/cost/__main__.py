@@ -41,7 +41,7 @@ ROWS: Final = {
 WIDTH: Final = 130
 """Width of the tables when there is no terminal."""
 
-BOUNDS: Final = {"leader": 80, "follower": 35}
+BOUNDS: Final = {"leader": 100, "follower": 45}
 """System calls per append of one caller that are too many. A busy machine costs some more, because
 threads that find each other asleep call futex.
 """

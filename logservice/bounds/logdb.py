@@ -104,17 +104,6 @@ FSYNC_PATIENCE_S: Final = 0.005
 """How long the loop itself waits for a commit group on a fast disk, a tenth of a tick; a group that
 takes longer goes on in the disk's thread."""
 
-WRITE_RING_BYTES: Final = 64 * 1024
-"""The largest durable write that the loop begins by itself (`logdb.io.write_ring`). A larger one
-takes longer to copy than a hand-over to the disk's thread."""
-
-WRITE_RINGS_MAX: Final = 4
-"""Rings of a store: one for each disk that may hang while others are written to. Behind more, the
-disk's threads write."""
-
-WRITE_RING_LOOK_S: Final = 60.0
-"""A thread that waits for a write that hangs looks so often whether it has ended."""
-
 DISK_FULL_RETRY_S: Final = 0.2
 """Between attempts to write a commit group for which the disk had no room."""
 

@@ -359,23 +359,8 @@ class LogDb:
             return
         # The group before this one may have failed after this one was begun (INV-LOGDB-2).
         self._check_not_failed()
-        with self._failing():
-            self._writer.write(group, self._kv)
-
-    def write_within(self, group: CommitGroup, patience_s: float) -> bool:
-        """`write` for a thread that has other duties: whether the group was written within about
-        that time. If not, `write` has to be called on another thread: it ends what was begun.
-
-        Any exception is fatal.
-        """
-        self._check_not_failed()
-        with self._failing():
-            return self._writer.write_within(group, patience_s)
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
         try:
-            yield
+            self._writer.write(group, self._kv)
         except OutOfSpace:
             raise
         except BaseException as error:

@@ -48,7 +48,6 @@ from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv
 from logservice.logdb.io.mark_file import MarkFile
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.io.vfs import DurableWrite
 from logservice.logdb.recovery.segment_ends import ends_run
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
 from logservice.logdb.space.stats import GROUP_BUCKETS_BYTES
@@ -66,7 +65,7 @@ class CommitGroup:
     whose files are removed after that. cut: a sealed segment and where its last group ends; the
     bytes behind that are given back. mark: to be written into the file of marks. may_wait: the
     group holds nothing but commit indexes. handle: the open file of the segment that it goes into.
-    cipher: of that segment. began_s, under_way: the write that `write_within` began.
+    cipher: of that segment.
     """
 
     encoded: EncodedGroup
@@ -84,8 +83,6 @@ class CommitGroup:
     cipher: SegmentCipher | None = None
     written: bool = False
     write_s: float = 0.0
-    began_s: float = 0.0
-    under_way: DurableWrite | None = None
 
     @property
     def has_bytes(self) -> bool:
@@ -271,26 +268,6 @@ class SegmentWriter:
             cipher=before.cipher,
         )
 
-    def write_within(self, group: CommitGroup, patience_s: float) -> bool:
-        """Whether `group` was written within the time. If not, `write` has to end it, or do it.
-
-        Only a solid group is tried: all else takes more than one call of the file system.
-        """
-        if not group.solid or group.mark is not None:
-            return False
-        invariant(group.sequence == self._durable + 1, "INV-GROUP-2", sequence=group.sequence)
-        at, encoded = group.encoded.position, group.encoded
-        group.began_s = self._clock.monotonic()
-        group.under_way = self._files.vfs.begin_durable_write(
-            group.handle, encoded.buffers, at.offset, patience_s
-        )
-        if group.under_way is None or not group.under_way.done:
-            return False
-        group.write_s = self._clock.monotonic() - group.began_s
-        self._durable = group.sequence
-        group.written = True
-        return True
-
     def write(self, group: CommitGroup, kv: Kv) -> None:
         """Create the segment if need be, write durably; then the derived index, then remove
         what is retired (INV-GC-1). Any exception but OutOfSpace is fatal to the store.
@@ -329,10 +306,6 @@ class SegmentWriter:
             self.counters.segments_retired += 1
 
     def _write_bytes(self, group: CommitGroup) -> None:
-        if group.under_way is not None:
-            group.under_way.finish()
-            group.write_s = self._clock.monotonic() - group.began_s
-            return
         vfs = self._files.vfs
         at = group.encoded.position
         if group.new_segment_bytes:
@@ -342,9 +315,9 @@ class SegmentWriter:
             buffers, offset = [head, *group.encoded.buffers], 0
         else:
             buffers, offset = group.encoded.buffers, at.offset
-        group.began_s = self._clock.monotonic()
+        started = self._clock.monotonic()
         vfs.write_durably(group.handle, buffers, offset)
-        group.write_s = self._clock.monotonic() - group.began_s
+        group.write_s = self._clock.monotonic() - started
         if group.new_segment_bytes:
             vfs.fsync_directory(self._files.directory)
 

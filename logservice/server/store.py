@@ -306,7 +306,7 @@ class Store:
     # --- parts ------------------------------------------------------------------------------------
 
     def _seams(self) -> StoreSeams:
-        vfs = PosixVfs(bounds.DISK_SPARE_DESCRIPTORS, rings=self._config.storage.io_uring)
+        vfs = PosixVfs(bounds.DISK_SPARE_DESCRIPTORS)
         return StoreSeams(
             disk=lambda _: DiskSeams.on_files(vfs),
             clock=SystemClock(),

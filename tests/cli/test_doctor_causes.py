@@ -25,19 +25,14 @@ from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import Program
 from tests.local_stores import kill_stores, started_cluster
-from tests.slow_disk import WRITTEN_BY_THREADS, slow_syncs
+from tests.slow_disk import slow_syncs
 from tests.tmpfs import fill, mounted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "storage": {
-        **WRITTEN_BY_THREADS,
-        "segment_bytes": 1 << 20,
-        "ballast_bytes": 0,
-        "reserve_bytes": 2 << 20,
-    },
+    "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0, "reserve_bytes": 2 << 20},
     "raft": {"tick_ms": 20},
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 3},
 }

@@ -40,7 +40,7 @@ from tests.hostile.budget_attack import (
 from tests.hostile.test_edge_halves import APPEND, MISSING_BYTES, Sender, whole
 from tests.hostile.victim import SETTINGS, Peak, resident_mib
 from tests.local_stores import kill_stores
-from tests.slow_disk import WRITTEN_BY_THREADS, slow_syncs
+from tests.slow_disk import slow_syncs
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -116,11 +116,8 @@ def small_stores(directory: Path) -> Iterator[LocalCluster]:
         "identity_undelivered_bytes_max": KEYS["undelivered_bytes_max"],
         "memory_bytes_max": sum(LIMITS.values()),
     }
-    storage = {**SETTINGS["storage"], **WRITTEN_BY_THREADS}
     cluster = LocalCluster.create(
-        directory,
-        shards=len(SHARDS),
-        settings={**SETTINGS, "storage": storage, "limits": limits},
+        directory, shards=len(SHARDS), settings={**SETTINGS, "limits": limits}
     )
     try:
         cluster.up()

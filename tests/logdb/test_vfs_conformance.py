@@ -23,7 +23,7 @@ from tests.tmpfs import mounted
 Buffers = Sequence[bytes | memoryview]
 
 
-@pytest.fixture(params=["memory", "simulated", "posix", "posix, distrusted", "posix, rings"])
+@pytest.fixture(params=["memory", "simulated", "posix", "posix, distrusted"])
 def vfs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Vfs:
     match request.param:
         case "memory":
@@ -32,7 +32,7 @@ def vfs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Vfs:
             return SimDisk(random.Random(1), lambda: None)
         case "posix, distrusted":
             monkeypatch.setattr(posix_vfs, "_file_system", lambda handle: b"overlay")
-    return PosixVfs(rings=request.param == "posix, rings")
+    return PosixVfs()
 
 
 @pytest.fixture
@@ -78,23 +78,6 @@ def test_a_durable_write_is_a_write(vfs: Vfs, root: str) -> None:
     vfs.close(handle)
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         vfs.write_durably(handle, [b"x"], 0)
-
-
-def test_a_durable_write_that_is_begun_is_that_write_or_nothing(vfs: Vfs, root: str) -> None:
-    handle = vfs.create(root + "/f")
-    vfs.preallocate(handle, 64)
-    expected = bytearray(64)
-    for number in range(20):
-        parts = [b"%02d" % number, memoryview(b"x")]
-        begun = vfs.begin_durable_write(handle, parts, 3 * number, 60.0)
-        if begun is not None:
-            if not begun.done:
-                begun.finish()
-            assert begun.done
-            expected[3 * number : 3 * number + 3] = b"%02dx" % number
-        assert vfs.pread(handle, 100, 0) == bytes(expected)
-    assert vfs.begin_durable_write(handle, [], 0, 60.0) is None
-    vfs.close(handle)
 
 
 def test_preallocated_space_reads_as_zeros_and_keeps_content(vfs: Vfs, root: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.ids import Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.logdb.io.vfs import DurableWrite
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
@@ -33,7 +32,6 @@ from tests.nodehost.assembled import CLUSTER
 from tests.nodehost.cluster import SHARD, Cluster, request
 from tests.nodehost.test_node_host import append_any, values
 from tests.papers import uri
-from tests.rings import needs_io_uring
 from tests.waiting import eventually
 
 ELECTION_TICKS = 60
@@ -45,8 +43,8 @@ class StuckVfs(PosixVfs):
     `removes`, before it removes anything.
     """
 
-    def __init__(self, *, rings: bool = False) -> None:
-        super().__init__(rings=rings)
+    def __init__(self) -> None:
+        super().__init__()
         self.answers, self.removes = threading.Event(), threading.Event()
         self.answers.set()
         self.removes.set()
@@ -57,17 +55,6 @@ class StuckVfs(PosixVfs):
     ) -> None:
         self._answer()
         super().write_durably(handle, buffers, offset)
-
-    def begin_durable_write(
-        self,
-        handle: int,
-        buffers: Sequence[bytes | memoryview],
-        offset: int,
-        patience_s: float,
-    ) -> DurableWrite | None:
-        if self.answers.is_set():
-            return super().begin_durable_write(handle, buffers, offset, patience_s)
-        return HangingWrite(lambda: self.write_durably(handle, buffers, offset))
 
     def fdatasync(self, handle: int) -> None:
         self._answer()
@@ -83,33 +70,14 @@ class StuckVfs(PosixVfs):
         self.hanging -= 1
 
 
-class HangingWrite:
-    """A write that a ring has, and does not end in time."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self.done = False
-        self._write = write
-
-    def finish(self) -> None:
-        self._write()
-        self.done = True
-
-
-@pytest.fixture(
-    params=[
-        pytest.param((1.0, False), id="was fast"),
-        pytest.param((1.0, True), id="was fast, rings", marks=needs_io_uring),
-        pytest.param((-1.0, True), id="was slow"),
-    ]
-)
+@pytest.fixture(params=[1.0, -1.0], ids=["was fast", "was slow"])
 async def cluster(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[tuple[Cluster, dict[int, StuckVfs]]]:
     cluster = Cluster(tmp_path)
-    inline_max_s, rings = request.param
-    disks = {number: StuckVfs(rings=rings) for number in cluster.stores}
+    disks = {number: StuckVfs() for number in cluster.stores}
     for number, store in cluster.stores.items():
-        store.inline_max_s = inline_max_s
+        store.inline_max_s = request.param
         store.vfs = disks[number]
         store.election_ticks = ELECTION_TICKS
     await cluster.up()

@@ -21,7 +21,7 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import kill_stores
 from tests.papers import uri
-from tests.slow_disk import WRITTEN_BY_THREADS, slow_syncs
+from tests.slow_disk import slow_syncs
 
 pytestmark = [
     pytest.mark.processes,
@@ -32,7 +32,7 @@ pytestmark = [
 
 STORE_TIMEOUT_S = 3
 SETTINGS: dict[str, dict[str, object]] = {
-    "storage": {**WRITTEN_BY_THREADS, "segment_bytes": 1 << 20, "ballast_bytes": 0},
+    "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0},
     "raft": {"tick_ms": 20},
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": STORE_TIMEOUT_S},
 }

@@ -121,15 +121,6 @@ class MemoryVfs:
         self.pwritev(handle, buffers, offset)
         self.sync_written(handle, offset, sum(map(len, buffers)))
 
-    def begin_durable_write(
-        self,
-        handle: int,
-        buffers: Sequence[bytes | memoryview],
-        offset: int,
-        patience_s: float,
-    ) -> None:
-        """See `Vfs`: not here. Whoever replaces `write_durably` by a fault meets every write."""
-
     def fdatasync(self, handle: int) -> None:
         file = self._file(handle)
         for operation in file.pending:

@@ -1,4 +1,4 @@
-"""PosixVfs: the one file of `logdb/` that makes file system calls, its rings apart (`write_ring`).
+"""PosixVfs: the one file of `logdb/` that makes file system calls.
 
 **A durable write in one call.** A thread gives up the interpreter lock for a system call, and after
 it must get the lock back from a loop that has work of its own. A write and its sync pay that twice;
@@ -17,10 +17,6 @@ and after a short write, everything is written and one fdatasync ends it:
   the same error is the disk's (INV-VFS-3). All bytes are written anew then, so that the fdatasync
   that follows speaks of pages that are dirty.
 
-**A ring.** With rings, `begin_durable_write` lets the kernel make the same call of `pwritev2` in a
-thread of its own (`write_ring`), where it can be trusted. A ring that the kernel refuses is the
-last one that is tried.
-
 **Spare descriptors.** A process that has used up its descriptors cannot open a segment, nor sync
 the directory it was made in, and half-way through a commit group that would be a failed disk. So
 some are taken early; when an open fails for want of one, a spare is closed and the open repeated,
@@ -33,18 +29,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
-import logging
 import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Sequence
-
-from logservice import bounds
-from logservice.logdb.io.write_ring import WriteRing
-
-logger = logging.getLogger(__name__)
+from collections.abc import Sequence
 
 _IOV_MAX = 1024
 """Buffers of one pwritev (IOV_MAX on Linux and the BSDs)."""
@@ -113,44 +102,11 @@ class SpareDescriptors:
             return True
 
 
-class _InRing:
-    """A durable write that a ring has. See `vfs.DurableWrite`."""
-
-    def __init__(self, vfs: PosixVfs, ring: WriteRing, again: Callable[[], None]) -> None:
-        self.done = False
-        self._vfs = vfs
-        self._ring: WriteRing | None = ring
-        self._again = again
-
-    def take(self) -> None:
-        """The ring's write ended."""
-        ring, self._ring = self._ring, None
-        assert ring is not None
-        self.done = self._vfs.ring_ended(ring)
-
-    def finish(self) -> None:
-        """See `DurableWrite`. What the ring wrote only in part is written anew, as a whole: pages
-        that are dirty again are what the sync behind it speaks of.
-        """
-        if self._ring is not None:
-            self._ring.finish()
-            self.take()
-        if not self.done:
-            self._again()
-            self.done = True
-
-
 class PosixVfs:
     """See `vfs.Vfs`. Any thread may use it; handles are file descriptors."""
 
-    def __init__(self, spare_descriptors: int = 0, *, rings: bool = False) -> None:
-        """Nothing is known of any file system. See `SpareDescriptors`. `rings`: durable writes may
-        be begun in rings.
-        """
-        self._rings: list[WriteRing] = []
-        """Those that have no write under way."""
-        self._rings_left = bounds.WRITE_RINGS_MAX if rings else 0
-        """How many more may be made."""
+    def __init__(self, spare_descriptors: int = 0) -> None:
+        """Nothing is known of any file system. See `SpareDescriptors`."""
         self._spare = SpareDescriptors(spare_descriptors)
         self._trusted: dict[int, bool] = {}
         """Open files that were written durably: whether theirs honours RWF_DSYNC. Asked once per
@@ -233,67 +189,6 @@ class PosixVfs:
             buffers = [b"".join(buffers)]
         if not self._written_with_dsync(handle, buffers, offset):
             os.fdatasync(handle)
-
-    def begin_durable_write(
-        self,
-        handle: int,
-        buffers: Sequence[bytes | memoryview],
-        offset: int,
-        patience_s: float,
-    ) -> _InRing | None:
-        """See `Vfs`, and the head of this file. One thread begins all writes."""
-        size = sum(map(len, buffers))
-        if not 0 < size <= bounds.WRITE_RING_BYTES or not self._honours_dsync(handle):
-            return None
-        ring = self._free_ring()
-        if ring is None:
-            return None
-        again = functools.partial(self.write_durably, handle, buffers, offset)
-        try:
-            ended = ring.write(handle, buffers, offset, patience_s)
-        except OSError as error:
-            self._refused(error)
-            ring.close()
-            return None
-        write = _InRing(self, ring, again)
-        if ended:
-            write.take()
-        return write
-
-    def _free_ring(self) -> WriteRing | None:
-        """A ring for one write; None when there is none, or all have writes that hang."""
-        if self._rings:
-            return self._rings.pop()
-        if not self._rings_left:
-            return None
-        self._rings_left -= 1
-        try:
-            return WriteRing()
-        except OSError as error:
-            self._refused(error)
-            return None
-
-    def _refused(self, error: OSError) -> None:
-        self._rings_left = 0
-        logger.info("commit groups are written by threads: io_uring: %s", error.strerror)
-
-    def ring_ended(self, ring: WriteRing) -> bool:
-        """The write of a ring ended: whether all of it is durable; False: it has to be made again.
-
-        Raises OSError when that cannot help (INV-VFS-3).
-        """
-        try:
-            durable = ring.result()
-        except OSError as error:
-            if self._dsync_works or error.errno not in _REFUSALS:
-                raise
-            self._dsync_works = False
-            return False
-        else:
-            self._dsync_works = True
-            return durable
-        finally:
-            self._rings.append(ring)
 
     def _written_with_dsync(
         self, handle: int, buffers: Sequence[bytes | memoryview], offset: int

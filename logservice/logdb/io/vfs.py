@@ -66,20 +66,6 @@ class Vfs(Protocol):
         """
         ...
 
-    def begin_durable_write(
-        self,
-        handle: int,
-        buffers: Sequence[bytes | memoryview],
-        offset: int,
-        patience_s: float,
-    ) -> DurableWrite | None:
-        """Begin what `write_durably` does, for a thread that has other duties.
-
-        It returns when the bytes are durable, or after about `patience_s`. None: this cannot be
-        done here, nothing was begun, and `write_durably` has to do it. Raises what that raises.
-        """
-        ...
-
     def fdatasync(self, handle: int) -> None:
         """Make the file's bytes and size durable. Never call it again after it failed."""
         ...
@@ -139,19 +125,6 @@ class Vfs(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Bytes that can still be written to the file system of `path`."""
-        ...
-
-
-class DurableWrite(Protocol):
-    """What `Vfs.begin_durable_write` began."""
-
-    done: bool
-    """The bytes are durable. Until then the file is not written by anybody else."""
-
-    def finish(self) -> None:
-        """Return when they are; it blocks, and so is for a thread that has no other duties. Once,
-        and only while it is not done. Raises what `write_durably` raises.
-        """
         ...
 
 

@@ -18,11 +18,9 @@ because a busy loop gives the interpreter lock back so late that going on meanwh
 a fast fsync. Behind a slower device the loop goes on, so that ticks and heartbeats do, too. The
 latency of the device is measured all the time.
 
-INV-ENGINE-5: commit groups do not hold up the loop for longer than FSYNC_PATIENCE_S at a time.
-Nobody can call an fdatasync back that hangs on a disk that was fast, so the loop itself makes no
-system call that writes. A group that nothing waits behind is given to the kernel where that can be
-done, which saves two hand-overs between threads (`LogDb.write_within`); all others are the
-executor's, and so is the wait for what the kernel does not end in time.
+INV-ENGINE-5: commit groups do not hold up the loop for longer than FSYNC_PATIENCE_S at a time. The
+write itself is always the executor's: nobody can call an fdatasync back that hangs on a disk that
+was fast.
 
 Which of the writes that wait go into the next group, when not all of them fit, is said by
 `write_queue`: each log has its turn.
@@ -277,23 +275,21 @@ class Engine:
 
     def _write_waiting(self) -> None:
         """Hand what waits to the disk, and wait for it as long as the disk policy allows."""
-        since_s = self._clock.monotonic()
+        since_s: float | None = None
         while True:
-            self._begin_waiting(since_s)
+            self._begin_waiting()
             if self._called_back or not self._under_way:
                 return
             first = self._under_way[0]
-            patience_s = self._patience_s(since_s)
+            now_s = self._clock.monotonic()
+            since_s = now_s if since_s is None else since_s
+            patience_s = bounds.FSYNC_PATIENCE_S - (now_s - since_s)
             goes_on = self._write_s > self.inline_max_s and not first.finished.done()
             if goes_on or patience_s <= 0 or not self._executor.wait(first.finished, patience_s):
                 self._call_back(first)
                 return
             self._finish_first()
             self._gather_behind()
-
-    def _patience_s(self, since_s: float) -> float:
-        """How much longer the loop waits that began to wait then (INV-ENGINE-5)."""
-        return bounds.FSYNC_PATIENCE_S - (self._clock.monotonic() - since_s)
 
     def _gather_behind(self) -> None:
         """Gather from the replicas that a durable group has made active: their writes can be the
@@ -302,7 +298,7 @@ class Engine:
         if self._under_way and self._active and not self._stopped:
             self._gather()
 
-    def _begin_waiting(self, since_s: float) -> None:
+    def _begin_waiting(self) -> None:
         # Nothing is begun after a stop: nobody would wait for the group, and log storage is closed
         # next.
         while self._writes and not (self._stopped or self._out_of_space):
@@ -322,10 +318,7 @@ class Engine:
                 self._under_way[0].alone = True
                 self._writes.put_back(writes)
                 return
-            # What else waits is encoded while a thread writes, so the loop does not.
-            alone = not ahead and not self._writes
-            patience_s = self._patience_s(since_s) if alone else 0.0
-            self._submit(group, writes, sync=sync, patience_s=patience_s)
+            self._submit(group, writes, sync=sync)
 
     @property
     def _group_bytes(self) -> int:
@@ -349,13 +342,8 @@ class Engine:
         *,
         sync: bool = True,
         own: asyncio.Future[None] | None = None,
-        patience_s: float = 0.0,
     ) -> _UnderWay:
-        """Hand `group` to the disk. For a fast one the loop waits here, `patience_s` at most."""
-        here = patience_s > 0 and self._write_s <= self.inline_max_s
-        finished = self._written_here(group, patience_s) if here else None
-        if finished is None:
-            finished = self._executor.submit(lambda: self._timed_write(group, sync))
+        finished = self._executor.submit(lambda: self._timed_write(group, sync))
         under_way = _UnderWay(group, writes, finished, own, alone=own is not None)
         self._under_way.append(under_way)
         return under_way
@@ -461,27 +449,11 @@ class Engine:
         self._submit(self._logdb.begin_mark(), [])
         self._write_waiting()
 
-    def _written_here(self, group: CommitGroup, patience_s: float) -> Future[float] | None:
-        """The result of a group that was written at once; None: the executor has to do it, or to
-        wait for its end.
-        """
-        started_s = self._clock.monotonic()
-        finished: Future[float] = Future()
-        try:
-            with _disk_failures():
-                if not self._logdb.write_within(group, patience_s):
-                    return None
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
-            finished.set_exception(error)
-        else:
-            finished.set_result(self._clock.monotonic() - started_s)
-        return finished
-
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:
-        started_s = self._clock.monotonic() if group.under_way is None else group.began_s
+        started = self._clock.monotonic()
         with _disk_failures():
             self._logdb.write(group, sync=sync)
-        return self._clock.monotonic() - started_s
+        return self._clock.monotonic() - started
 
     def _wake_stop(self) -> None:
         if not self._under_way and self._idle is not None and not self._idle.done():
