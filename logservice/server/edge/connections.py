@@ -215,12 +215,9 @@ class Connections:
         """End the connection that gRPC calls `name`, at once."""
         peer = peer_of(name)
         if peer is not None:
-            self._doom(peer, why)
-
-    def _doom(self, peer: Peer, why: str) -> None:
-        with self._lock:
-            self._doomed[peer] = why
-        self._bell.ring()
+            with self._lock:
+                self._doomed[peer] = why
+            self._bell.ring()
 
     def _wake_up(self) -> None:
         """A call came: somebody is connected, although the newest look found nobody."""
