@@ -18,6 +18,12 @@ MERGE_RECORDS_MAX: Final = 50_000
 MERGE_SPAN_S: Final = 0.25
 """Callers whose deadlines lie further apart do not share a block: a block has one deadline."""
 
+OWN_TIMER_MAX_S: Final = 5.0
+"""An append that may take so long, or longer, ends at its block's deadline: at most MERGE_SPAN_S
+before its own, and WATCH_INTERVAL_S after. A shorter one has a timer of its own, which costs more
+than all else that the client does for one record in a full block.
+"""
+
 NATURAL_BLOCKS_INFLIGHT_MAX: Final = 2
 """With so many blocks in flight, small ones wait and merge. With one, the server would be idle
 while the client makes the next block; with more, blocks would be smaller for nothing."""

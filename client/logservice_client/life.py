@@ -6,7 +6,8 @@ is cancelled, as a timeout would do it, and the cancellation becomes ClientClose
 it differs from a cancellation that somebody else asked for. Later calls raise at once.
 
 A process that was forked off has the client's memory, but neither its loop's thread nor gRPC's. So
-a use there raises, too; to wait for an answer would be to wait for ever.
+a use there raises, too; to wait for an answer would be to wait for ever. Forks are counted by a
+hook of the interpreter: asking for the process id is a system call, and would be one per append.
 
 INV-CLIENT-END: a call that is under way when the client is closed ends, and a call that comes later
 raises ClientClosed before anything is sent.
@@ -21,15 +22,26 @@ from typing import Self
 
 from logservice_wire.errors import ClientClosed, ClosedUnderWay
 
+_forks = 0
+"""Forks between the first process that loaded this module and this one."""
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
 
 class Life:
     """Of one client."""
 
-    __slots__ = ("_closed", "_pid", "_waiting")
+    __slots__ = ("_closed", "_forks", "_waiting")
 
     def __init__(self) -> None:
         """It lives, in this process."""
-        self._pid = os.getpid()
+        self._forks = _forks
         self._closed = False
         self._waiting: set[UnderWay] = set()
 
@@ -41,12 +53,12 @@ class Life:
     @property
     def foreign(self) -> bool:
         """Whether the client was made in another process."""
-        return os.getpid() != self._pid
+        return self._forks != _forks
 
     def check(self) -> None:
         """Raises ClientClosed when the client may not be used."""
-        self.check_process()
-        if self._closed:
+        if self._closed or self._forks != _forks:
+            self.check_process()
             raise ClientClosed("the client was closed")
 
     def check_process(self) -> None:

@@ -42,7 +42,12 @@ from logservice_wire.v1 import log_pb2
 from logservice_client.appender import Appender
 from logservice_client.arguments import message, seconds
 from logservice_client.batch import Batch
-from logservice_client.bounds import HOLD_TTL_S, NAMED_SESSIONS_MAX, TIMEOUT_DEFAULT_S
+from logservice_client.bounds import (
+    HOLD_TTL_S,
+    NAMED_SESSIONS_MAX,
+    OWN_TIMER_MAX_S,
+    TIMEOUT_DEFAULT_S,
+)
 from logservice_client.caller import AFTER_UNKNOWN, Caller
 from logservice_client.digesting import Progress, RangeDigest, digest_of
 from logservice_client.follow import Follow
@@ -121,7 +126,7 @@ class Shard(ShardCalls):
             future = queue.put_records(
                 records, size, self.writer_epoch, deadline_s, expected(expected_lsn)
             )
-        return await self._lsn(future, timeout)
+        return await self._lsn(future, timeout, deadline_s)
 
     def hand_over(self, waiting: Iterable[HandedOver]) -> None:
         """Queue what threads have handed over, in this order (`pipeline`). Each future gets the LSN
@@ -215,7 +220,7 @@ class Shard(ShardCalls):
         future = self._appender.queue.put_block(
             bytes(block), count, self.writer_epoch, deadline_s, expected(expected_lsn)
         )
-        return await self._lsn(future, timeout)
+        return await self._lsn(future, timeout, deadline_s)
 
     async def named_session(
         self,
@@ -289,12 +294,15 @@ class Shard(ShardCalls):
         )
         await self._call(FORGET_SESSION, request, timeout)
 
-    async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
+    async def _lsn(
+        self, future: asyncio.Future[int], timeout: float | None, deadline_s: float
+    ) -> int:
         batch = self._appender.queue.last_batch()
         if not batch.traceparent:
             batch.traceparent = self.traceparent()
         self._appender.started()
-        if timeout is None:
+        if timeout is None or (timeout >= OWN_TIMER_MAX_S and deadline_s >= batch.deadline_s):
+            # The appender looks after the batch's deadline: no timer for each caller.
             try:
                 return await future
             except asyncio.CancelledError:

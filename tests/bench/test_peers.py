@@ -105,26 +105,26 @@ def test_etcd_that_has_not_what_it_acked_is_found(tmp_path: Path) -> None:
 
 
 def test_nats_that_has_not_what_it_acked_is_found(tmp_path: Path) -> None:
-    """The same, by another client's message to the stream of the window."""
+    """The same, by messages of another client to the stream of the window, once it is there."""
 
     async def beside() -> None:
-        await asyncio.sleep(1.0)
         port = re.search(r'listen: "127.0.0.1:(\d+)"', (tmp_path / "n0.conf").read_text())
         assert port is not None
         with socket.create_connection(("127.0.0.1", int(port[1]))) as other:
-            connect = b'CONNECT {"verbose":false}\r\n'
-            other.sendall(connect + b"PUB bench1 1\r\nx\r\nPING\r\n")
-            while b"PONG" not in other.recv(65536):
-                pass
+            other.sendall(b'CONNECT {"verbose":false}\r\n')
+            while True:
+                other.sendall(b"PUB bench0 1\r\nx\r\n")
+                await asyncio.sleep(0.1)
 
     async def both(peer: Peer) -> None:
         other = asyncio.create_task(beside())
         try:
             await peer.sample(FEW, warmup_s=0, seconds=2)
         finally:
-            await other
+            other.cancel()
+            await asyncio.wait([other])
 
-    with running(nats.as_it_comes, tmp_path) as peer, pytest.raises(Lost, match="bench1 has"):
+    with running(nats.as_it_comes, tmp_path) as peer, pytest.raises(Lost, match="bench0 has"):
         asyncio.run(both(peer))
 
 

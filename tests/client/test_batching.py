@@ -6,11 +6,17 @@ import asyncio
 
 import logservice_client.appender as appender_module
 import logservice_client.batch as batch_module
+import logservice_client.shard as shard_module
 import pytest
-from logservice_client import LogClient
+from logservice_client import LogClient, LogServiceError, Outcome
 from logservice_client.appender import Appender
 from logservice_client.batch import Batch, BatchQueue
-from logservice_client.bounds import FULL_BLOCK_BYTES, NATURAL_BLOCKS_INFLIGHT_MAX
+from logservice_client.bounds import (
+    FULL_BLOCK_BYTES,
+    MERGE_SPAN_S,
+    NATURAL_BLOCKS_INFLIGHT_MAX,
+    OWN_TIMER_MAX_S,
+)
 from logservice_wire.block import Block, encode_block
 
 from tests.client.fake_server import FakeCluster
@@ -214,7 +220,6 @@ async def test_small_blocks_merge_while_so_many_are_in_flight(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NATURAL_BLOCKS_INFLIGHT_MAX: a third small block waits for an ack, and grows meanwhile."""
-    cluster.commit_delay_s = 0.02
     most = 0
     take = Appender._take
 
@@ -227,6 +232,8 @@ async def test_small_blocks_merge_while_so_many_are_in_flight(
     monkeypatch.setattr(Appender, "_take", watched)
     async with LogClient(cluster.endpoints) as client:
         shard = client.shard(1)
+        await shard.append(b"x")
+        cluster.commit_delay_s = 0.2
         waiting = []
         for _ in range(40):
             waiting.append(asyncio.create_task(shard.append(b"x")))
@@ -243,3 +250,61 @@ async def test_two_shards_do_not_wait_for_each_other(cluster: FakeCluster) -> No
         lsns = await asyncio.gather(first.append(b"a"), second.append(b"b"))
         assert tuple(lsns) == (1, 1)
         assert (await second.read(1)).records() == [b"b"]
+
+
+# --- deadlines ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Deadlines of callers who wait by a timer of their own."""
+    found: list[float] = []
+    timeout = asyncio.timeout
+
+    def noted(delay_s: float | None) -> asyncio.Timeout:
+        found.append(delay_s or 0.0)
+        return timeout(delay_s)
+
+    monkeypatch.setattr(shard_module.asyncio, "timeout", noted)
+    return found
+
+
+async def test_callers_who_may_wait_have_no_timers(
+    client: LogClient, cluster: FakeCluster, timers: list[float]
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"warm")
+    timers.clear()
+    await asyncio.gather(*(shard.append(b"x", timeout=OWN_TIMER_MAX_S) for _ in range(100)))
+    assert timers == []
+
+
+async def test_a_caller_in_a_hurry_has_a_timer_of_its_own(
+    client: LogClient, cluster: FakeCluster, timers: list[float]
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"warm")
+    timers.clear()
+    below = OWN_TIMER_MAX_S - 0.001
+    longer = OWN_TIMER_MAX_S + MERGE_SPAN_S
+    await asyncio.gather(
+        shard.append(b"in no hurry", timeout=longer),
+        shard.append(b"sooner than its block", timeout=OWN_TIMER_MAX_S),
+        shard.append(b"in a hurry", timeout=below),
+    )
+    assert timers == [OWN_TIMER_MAX_S, below]
+
+
+async def test_callers_without_timers_are_told_at_the_deadline_of_their_block(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "OWN_TIMER_MAX_S", 0.2)
+    cluster.leader = -1
+    async with LogClient(cluster.endpoints) as client:
+        shard = client.shard(1)
+        waiting = [shard.append(b"x", timeout=0.2) for _ in range(3)]
+        for error in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(error, LogServiceError)
+            assert error.outcome is Outcome.NOT_APPLIED
+        cluster.leader = 0
+        assert await shard.append(b"y") == 1

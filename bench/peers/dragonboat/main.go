@@ -13,6 +13,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -224,9 +225,7 @@ func (w *world) measure(wanted command) (result, error) {
 func (w *world) lost() (string, error) {
 	for number, host := range w.hosts {
 		for shard, acked := range w.acked {
-			bounded, cancel := context.WithTimeout(context.Background(), timeout)
-			found, err := host.SyncRead(bounded, uint64(shard+1), nil)
-			cancel()
+			found, err := read(host, uint64(shard+1))
 			if err != nil {
 				return "", fmt.Errorf("host %d, shard %d: %w", number+1, shard+1, err)
 			}
@@ -238,6 +237,20 @@ func (w *world) lost() (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// read asks again while the shard is not ready: between leaders, and on a host that has not heard of
+// one, it drops what it is asked.
+func read(host *dragonboat.NodeHost, shard uint64) (any, error) {
+	bounded, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	for {
+		found, err := host.SyncRead(bounded, shard, nil)
+		if !errors.Is(err, dragonboat.ErrShardNotReady) || bounded.Err() != nil {
+			return found, err
+		}
+		time.Sleep(rttMs * time.Millisecond)
+	}
 }
 
 func answer(output io.Writer, value any) {

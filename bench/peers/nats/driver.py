@@ -58,7 +58,7 @@ class Driver:
             try:
                 async with AsyncExitStack() as stack:
                     client = await self._client(stack, next(iter(self._urls)))
-                    await client.delete_stream((await self._stream(client)).name)
+                    await client.delete_stream((await self._stream(client, "ready")).name)
                     return
             except (APIError, nats.errors.Error, OSError):
                 if time.monotonic() > deadline:
@@ -69,7 +69,8 @@ class Driver:
         async with AsyncExitStack() as stack:
             clients = {name: await self._client(stack, name) for name in self._urls}
             manager = next(iter(clients.values()))
-            streams = [await self._stream(manager) for _ in range(workload.shards)]
+            names = [f"bench{next(self._number)}" for _ in range(workload.shards)]
+            streams = [await self._stream(manager, name) for name in names]
             callers = []
             for number in range(workload.callers):
                 stream = streams[number % len(streams)]
@@ -91,8 +92,7 @@ class Driver:
         stack.push_async_callback(client.close)
         return client.jetstream(timeout=TIMEOUT_S)
 
-    async def _stream(self, client: JetStreamContext) -> Stream:
-        name = f"bench{next(self._number)}"
+    async def _stream(self, client: JetStreamContext, name: str) -> Stream:
         config = StreamConfig(
             name=name, subjects=[name], num_replicas=REPLICAS, storage=StorageType.FILE
         )
