@@ -1,4 +1,4 @@
-"""Every file and folder of ours that a document or a package's header names exists."""
+"""Every file, folder and module of ours that a document or a package's header names exists."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MADE = {"certs/stores/NAME/"}
 """Files that a user's own commands make."""
 
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.py|\.sh|/))`")
+RUN = re.compile(r"python -m ((?:bench|tests|tools|logservice|examples)(?:\.\w+)*)")
 TOPS = (
     "",
     "logservice",
@@ -59,11 +60,17 @@ def documents() -> list[Path]:
     ]
 
 
+def runs(module: str) -> bool:
+    """Whether ``python -m`` finds it."""
+    path = ROOT / module.replace(".", "/")
+    return path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+
+
 def missing(path: Path) -> list[str]:
     text = path.read_text("utf-8")
     return [
         name for name in NAMED.findall(text) if name not in MADE and not exists(name, path.parent)
-    ]
+    ] + [module for module in RUN.findall(text) if not runs(module)]
 
 
 def test_every_named_file_exists() -> None:
@@ -73,5 +80,8 @@ def test_every_named_file_exists() -> None:
 
 def test_the_rule_finds_a_file_that_is_gone(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("`raft/core.py` and `raft/gone.py`, `core.py` in `raft/`, `gone.py` in `gone/`")
-    assert missing(page) == ["raft/gone.py", "gone.py", "gone/"]
+    page.write_text(
+        "`raft/core.py` and `raft/gone.py`, `core.py` in `raft/`, `gone.py` in `gone/`; "
+        "`python -m bench --row idle`, `python -m bench.smoke`, `python -m bench.gone`"
+    )
+    assert missing(page) == ["raft/gone.py", "gone.py", "gone/", "bench.gone"]
