@@ -24,8 +24,8 @@ what it makes there.
 *Through gRPC*: three stores, and a client that follows a log from its first record to its tail,
 from one store and its page cache: blocks of 1000 x 100 B, and of one record of 1 MiB. Beside each,
 in the same round, the same bytes of one object from a gRPC server that does nothing else: that is
-the ceiling here. Then linearizable reads, by 64 callers of one client and by a connection each,
-beside unary calls that are answered with nothing. In each round everything is read once more,
+the ceiling here. Then linearizable reads, by 64 callers of one client and by a connection each;
+what empty calls cost is `bench.parts.grpc_calls`. In each round everything is read once more,
 outside of the time, and compared byte by byte with what was appended.
 """
 
@@ -55,7 +55,7 @@ from logservice_wire.block import HEADER_BYTES
 from logservice_wire.rpcs import GET_SHARD_STATUS, serialize
 from logservice_wire.v1 import log_pb2
 
-from bench.load.closed_loop import Request, Sample
+from bench.load.closed_loop import Request
 from bench.load.closed_loop import measure as measure_callers
 from bench.storage.logdb import Shape, Store, drop_pages
 from logservice.bounds import READ_BYTES_DEFAULT
@@ -188,7 +188,11 @@ def shares(ours: list[Measured], theirs: list[Measured]) -> str:
 
 def spread(values: list[float], unit: str = "") -> str:
     """Median and range."""
-    return f"{statistics.median(values):.0f}{unit} ({min(values):.0f} - {max(values):.0f})"
+
+    def shown(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+    return f"{shown(statistics.median(values))}{unit} ({shown(min(values))} - {shown(max(values))})"
 
 
 def measure(side: Callable[[], int]) -> Measured:
@@ -419,9 +423,7 @@ async def _channels(address: str, count: int, stack: AsyncExitStack) -> list[grp
 
 
 class Ceiling:
-    """A gRPC server in a process of its own that does nothing: it streams one object again and
-    again, and answers unary calls with nothing.
-    """
+    """A gRPC server in a process of its own that streams one object again and again."""
 
     def __init__(self) -> None:
         """Starts it."""
@@ -442,23 +444,6 @@ class Ceiling:
                 size += len(message)
             spent, cpu = time.perf_counter() - started, time.process_time() - cpu
         return Measured(size / spent / 1e6, cpu / size * (1 << 30))
-
-    async def unary(self, callers: int, connections: int, seconds: float) -> Sample:
-        """Empty calls."""
-        async with AsyncExitStack() as stack:
-            channels = await _channels(self.address, connections, stack)
-
-            def caller(channel: grpc.aio.Channel) -> Request:
-                call: Any = channel.unary_unary("/ceiling/Unary", _as_it_is, _as_it_is)
-
-                async def one() -> int:
-                    await call(b"")
-                    return 1
-
-                return one
-
-            requests = [caller(channels[number % connections]) for number in range(callers)]
-            return await measure_callers(requests, warmup_s=0.5, seconds=seconds)
 
     def close(self) -> None:
         """End it."""
@@ -482,13 +467,7 @@ async def _nothing(told: Connection) -> None:
         for _ in range(count):
             await context.write(message)
 
-    async def unary(request: bytes, context: Any) -> bytes:
-        return b""
-
-    handlers = {
-        "Stream": grpc.unary_stream_rpc_method_handler(stream),
-        "Unary": grpc.unary_unary_rpc_method_handler(unary),
-    }
+    handlers = {"Stream": grpc.unary_stream_rpc_method_handler(stream)}
     server = grpc.aio.server(options=(("grpc.max_send_message_length", -1),))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("ceiling", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -537,9 +516,6 @@ async def bench_through_grpc(cluster: LocalCluster, arguments: argparse.Namespac
                         requests, warmup_s=0.5, seconds=arguments.seconds
                     )
                 rounds.add(name, sample.rate)
-            for connections in (1, 64):
-                empty = await ceiling.unary(64, connections, arguments.seconds)
-                rounds.add(f"empty unary, 64 callers, {connections} connections, /s", empty.rate)
     finally:
         ceiling.close()
     rounds.show()

@@ -111,6 +111,5 @@ async def test_the_ceiling_is_a_server_of_its_own() -> None:
     ceiling = Ceiling()
     try:
         assert (await ceiling.streamed(1 << 16, 1 << 20)).mb_per_s > 0
-        assert (await ceiling.unary(2, 2, 0.1)).records > 0
     finally:
         ceiling.close()
