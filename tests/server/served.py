@@ -3,7 +3,7 @@ for disks and peers, so that a shard is up in milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -87,8 +87,13 @@ class Served:
         limits: LimitsSection = LIMITS,
         cluster_version: int = NEWEST,
         entry_cache_bytes: int = LOGDB_ENTRY_CACHE_BYTES,
+        directories: Sequence[str] = ("/data",),
+        disk: Callable[[str], DiskSeams] | None = None,
     ) -> None:
+        """`disk`: of a data directory of each store; without it, its files are in memory."""
         self._count = count
+        self._directories = directories
+        self._disk = disk or (lambda _: memory_disk())
         self._entry_cache_bytes = entry_cache_bytes
         self._limits = limits
         self._cluster_version = cluster_version
@@ -123,16 +128,18 @@ class Served:
         assert self.fatal == []
 
     async def _start(self, number: int, network: MemoryNetwork) -> ServedStore:
-        # Its incarnation, then the id of its process.
-        drawn = iter((101 + 2 * number, 7000 + number))
+        # An incarnation for each data directory, then the id of its process.
+        directories = len(self._directories)
+        incarnations = (1000 * place + 101 + 2 * number for place in range(directories))
+        drawn = iter((*incarnations, 7000 + number))
         parts = assemble(
             StoreId(f"s{number}"),
-            ["/data"],
+            self._directories,
             lambda identity: MemoryTransport(identity, network),
             cluster_id=ClusterId("c"),
             options=OPTIONS,
             on_fatal=self.fatal.append,
-            disk=lambda _: memory_disk(),
+            disk=self._disk,
             logdb=LogDbOptions(
                 segment_bytes=LOGDB_SEGMENT_BYTES_MIN,
                 ballast_bytes=0,
@@ -166,13 +173,17 @@ class Served:
         channel = grpc.aio.insecure_channel(address, options)
         return ServedStore(host, server, channel, address, context.answers, parts.workers)
 
-    async def new_shard(self) -> int:
-        """A shard with a replica on every store; returns once it has a leader that decides."""
+    async def new_shard(self, directory: int = 0) -> int:
+        """A shard with a replica on every store, in that data directory; returns once it has a
+        leader that decides.
+        """
         shard = self._next_shard
         self._next_shard += 1
         members = tuple(
             Member(
-                ReplicaId(number), store.host.identity.store_id, store.host.identity.incarnations[0]
+                ReplicaId(number),
+                store.host.identity.store_id,
+                store.host.identity.incarnations[directory],
             )
             for number, store in enumerate(self.stores, 1)
         )
@@ -181,7 +192,11 @@ class Served:
         )
         for member, store in zip(members, self.stores, strict=True):
             await store.host.replicas.start(
-                ShardId(shard), member.replica_id, membership, join=False
+                ShardId(shard),
+                member.replica_id,
+                membership,
+                join=False,
+                incarnation=member.incarnation,
             )
         for store in self.stores:
             await store.log.Connect(log_pb2.ConnectRequest(shard_id=shard))
