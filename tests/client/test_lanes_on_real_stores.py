@@ -1,17 +1,25 @@
-"""A client of many logs and real stores: leaders that are handed over under its lanes."""
+"""A client of many logs and real stores: leaders that are handed over under its lanes, and a store
+of release 0.1.0 that is upgraded in place.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 from logservice_client import LogClient
+from logservice_client.append_stream import AppendStream
+from logservice_client.bounds import OLDER_STORE_S
+from logservice_client.shards_stream import Lane
 from logservice_wire.errors import NotReady
 from logservice_wire.v1 import admin_pb2
 
+from logservice.server.services.log_service import LogService
 from tests.server.served import Served
 from tests.waiting import eventually
 
@@ -86,3 +94,56 @@ async def test_leaders_are_handed_over_while_a_dozen_logs_share_streams(served: 
         writer.stop = True
         await writing
         await writer.check()
+
+
+class OlderService(LogService):
+    """Release 0.1.0 does not have this method."""
+
+    async def AppendShards(self, _: object, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+
+def kinds(client: LogClient) -> set[type[object]]:
+    """Of the streams that the client's logs have."""
+    streams = (shard._appender._stream for shard in client._shards.values())
+    return {type(stream) for stream in streams if stream is not None}
+
+
+@pytest.mark.parametrize("idle", [True, False])
+async def test_a_store_that_is_upgraded_in_place(idle: bool) -> None:
+    """Reaches OLDER_STORE_S. The upgraded store is found soon after its older program was asked
+    last, so each log has a stream of its own there, which would last; when the time has passed, the
+    log goes over to a lane, between two appends or under load. Nothing is lost or doubled.
+    """
+    served = Served(1)
+    served.log_service = OlderService
+    async with served:
+        [store] = served.stores
+        for _ in range(LOGS):
+            await served.new_shard()
+        async with LogClient([store.address]) as client:
+            shards = range(1, LOGS + 1)
+            writer = Writer(client, shards)
+            writing = asyncio.gather(*(writer.write(shard) for shard in shards))
+
+            async def a_while() -> None:
+                wanted = writer.appended + 20 * LOGS
+                await eventually(lambda: writer.appended >= wanted)
+
+            await a_while()
+            served.log_service = LogService
+            await served.listen_again(store)
+            await a_while()
+            assert kinds(client) == {AppendStream}
+            if idle:
+                writer.stop = True
+                await writing
+            client._caller.streams._older_until_s[store.address] -= OLDER_STORE_S
+            if idle:
+                writer.stop = False
+                writing = asyncio.gather(*(writer.write(shard) for shard in shards))
+            await eventually(lambda: kinds(client) == {Lane})
+            await a_while()
+            writer.stop = True
+            await writing
+            await writer.check()

@@ -115,7 +115,6 @@ async def test_a_store_that_does_not_know_such_streams(
             address: until_s - streams_module.OLDER_STORE_S
             for address, until_s in client._caller.streams._older_until_s.items()
         }
-        many.faults.append(Fault(Busy(retry_after_ms=1)))
         assert await handles[0].append(b"d") == 4
         assert sum(store.calls.count("AppendShards") for store in many.stores) == asked + 1
 

@@ -68,7 +68,7 @@ class ServedStore:
     server: grpc.aio.Server
     channel: grpc.aio.Channel
     address: str
-    answers: AnswerBudget
+    context: StoreContext
     workers: Sequence[TruncationWorker]
     log: Any = field(init=False)
     admin: Any = field(init=False)
@@ -76,6 +76,11 @@ class ServedStore:
     def __post_init__(self) -> None:
         self.log = log_pb2_grpc.LogStub(self.channel)
         self.admin = admin_pb2_grpc.AdminStub(self.channel)
+
+    @property
+    def answers(self) -> AnswerBudget:
+        """What waits for the clients of this store."""
+        return self.context.answers
 
 
 class Served:
@@ -102,6 +107,8 @@ class Served:
         self.fatal: list[BaseException] = []
         self.caller = ANONYMOUS
         """Whose calls all of these are: no certificates here."""
+        self.log_service: Callable[[StoreContext], LogService] = LogService
+        """Of stores that begin to listen."""
 
     async def __aenter__(self) -> Served:
         network = MemoryNetwork()
@@ -159,19 +166,32 @@ class Served:
             lambda: self.caller,
             AnswerBudget(self._limits.answer_bytes_max, self._limits.identity_answer_bytes_max),
         )
+        server, address = await self._listen(context, parts.workers, "127.0.0.1:0")
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        channel = grpc.aio.insecure_channel(address, options)
+        return ServedStore(host, server, channel, address, context, parts.workers)
+
+    async def _listen(
+        self, context: StoreContext, workers: Sequence[TruncationWorker], address: str
+    ) -> tuple[grpc.aio.Server, str]:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         # Without identities the gate lets everybody in, and nothing is asked of the list.
         gate = Gate(SimpleNamespace(list=None, too_old=False), None, None)  # type: ignore[arg-type]
         guarded = GuardedServer(server, gate, Auditor(None), budget=context.answers)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), guarded)
+        log_pb2_grpc.add_LogServicer_to_server(self.log_service(context), guarded)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, parts.workers), guarded
+            AdminService(context, StoreStatus, no_report, workers), guarded
         )
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        port = server.add_insecure_port(address)
         await server.start()
-        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
-        channel = grpc.aio.insecure_channel(address, options)
-        return ServedStore(host, server, channel, address, context.answers, parts.workers)
+        return server, f"127.0.0.1:{port}"
+
+    async def listen_again(self, store: ServedStore) -> None:
+        """Cut every connection of a store, and serve at its address with what is `log_service`
+        now.
+        """
+        await store.server.stop(0)
+        store.server, _ = await self._listen(store.context, store.workers, store.address)
 
     async def new_shard(self, directory: int = 0) -> int:
         """A shard with a replica on every store, in that data directory; returns once it has a
