@@ -106,7 +106,7 @@ async def test_inv_lanes_1_lanes_beside_a_disk_that_hangs(alone: TwoDisks) -> No
     """
     [store] = alone.served.stores
     logs = [*alone.well, *alone.hung]
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     opens = [await opening(store, lane, shard) for lane, shard in enumerate(logs, 1)]
     numbers = range(1, len(logs) + 1)
     await lanes.write(opens=opens, blocks=[one for lane in numbers for one in blocks(lane, 1)])

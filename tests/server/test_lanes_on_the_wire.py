@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc.aio
@@ -34,8 +34,8 @@ async def served() -> AsyncIterator[Served]:
 class Lanes:
     """A stream of many shards, and what it has said so far."""
 
-    def __init__(self, store: ServedStore) -> None:
-        self.call: Any = store.log.AppendShards()
+    def __init__(self, log: Any, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        self.call: Any = log.AppendShards(metadata=tuple(metadata))
         self.acks: dict[int, list[log_pb2.AppendStreamResponse.Ack]] = defaultdict(list)
         self.ended: dict[int, LogServiceError | None] = {}
         self.messages = 0
@@ -85,7 +85,7 @@ async def test_many_shards_each_in_its_order(served: Served, at: str) -> None:
     """Half-closed at the end: all is answered, every lane ends well, and so does the call."""
     shards = [await served.new_shard() for _ in range(6)]
     store = served.leader(shards[0]) if at == "leader" else served.followers(shards[0])[0]
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     opens = [await opening(store, lane, shard) for lane, shard in enumerate(shards, 1)]
     first = [one for lane in range(1, 7) for one in blocks(lane, 1, 2)]
     await lanes.write(opens=opens, blocks=first)
@@ -150,7 +150,7 @@ async def test_inv_lanes_1_a_lane_fails_as_a_stream_fails_and_alone(
     changes = dict(wrong)
     sent = changes.pop("blocks", [{"sequence": 1, "block": block()}])
     found: list[LogServiceError] = []
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     for number in (1, 2):
         opened = await opening(store, 2, shard)
         fields = {
@@ -188,7 +188,7 @@ async def test_a_lane_is_resumed_on_the_same_stream(served: Served) -> None:
     shard = await served.new_shard()
     store = served.leader(shard)
     opened = await opening(store, 1, shard)
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     await lanes.write(opens=[opened], blocks=[*blocks(1, 1), *blocks(1, 2, expected_lsn=9)])
     await lanes.until({1: 1}, ended=1)
     opened.lane = 2
@@ -204,7 +204,7 @@ async def test_inv_lanes_1_a_shard_without_a_quorum_holds_up_nobody(served: Serv
     """Its lane waits, with as many blocks as it may have; the other one is served meanwhile."""
     stuck, well = await served.new_shard(), await served.new_shard()
     store = served.leader(stuck)
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     opens = [await opening(store, 1, stuck), await opening(store, 2, well)]
     await lanes.write(opens=opens, blocks=[*blocks(1, 1), *blocks(2, 1)])
     await lanes.until({1: 1, 2: 1})
@@ -222,7 +222,7 @@ async def test_inv_lanes_1_a_shard_without_a_quorum_holds_up_nobody(served: Serv
 async def test_a_message_against_the_rules_ends_the_call(served: Served) -> None:
     shard = await served.new_shard()
     store = served.leader(shard)
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     await lanes.write(opens=[await opening(store, 3, shard)], blocks=blocks(3, 1))
     await lanes.until({3: 1})
     await lanes.write(blocks=blocks(4, 1))
