@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,16 @@ from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.store import Store
 from tests.hostile import http2 as by_hand
 from tests.papers import uri
-from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured, written
+from tests.server.secured import (
+    ADMIN,
+    CLIENTS,
+    OWNER,
+    channel_of,
+    lay_out,
+    papers_of,
+    secured,
+    written,
+)
 from tests.server.served import block, typed
 from tests.server.test_access import change
 from tests.waiting import eventually
@@ -249,9 +259,15 @@ async def test_a_reader_that_never_reads(
     assert taken < 24 << 20, "of 48 MiB"
 
 
-async def test_lanes_are_streams_of_their_identity(log: Any) -> None:
-    """A stream counts as many times as it has lanes, and once at least."""
+async def test_lanes_are_streams_of_their_identity(store: Store, log: Any) -> None:
+    """A stream counts as many times as it has lanes, and once at least. A lane that finds no place
+    is counted as a stream is that finds none.
+    """
     await works(log)
+    port = store._client_port
+    assert port is not None
+    [seen] = (one for one in port.seen.rows() if one.identity == ADMIN)
+    before, busy = Counter(port.calls.ended()), seen.busy
     message = log_pb2.AppendShardsRequest
     call = log.AppendShards()
 
@@ -267,6 +283,8 @@ async def test_lanes_are_streams_of_their_identity(log: Any) -> None:
     found = from_status_details(lane.status)
     assert found is not None
     assert (lane.lane, found.reason) == (3, Reason.BUSY)
+    assert (Counter(port.calls.ended()) - before)["AppendShards/BUSY"] == 1
+    assert seen.busy - busy == 1
     assert (await refused(log.AppendStream().read()))[1] is Reason.BUSY
     # The place of a lane that is closed is free again.
     await call.write(message(closes=[message.Close(lane=1)]))
