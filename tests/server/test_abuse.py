@@ -31,8 +31,10 @@ from tests.papers import uri
 from tests.server.secured import (
     ADMIN,
     CLIENTS,
+    OPTIONS,
     OWNER,
     channel_of,
+    credentials,
     lay_out,
     papers_of,
     secured,
@@ -257,6 +259,65 @@ async def test_a_reader_that_never_reads(
             while await stream.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 pass
     assert taken < 24 << 20, "of 48 MiB"
+
+
+async def test_a_client_that_reads_no_acks_is_cut_off(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lanes' places are free again then; meanwhile others append."""
+    monkeypatch.setattr(bounds, "STREAM_WRITE_STALL_S", 0.3)
+    port = store._client_port
+    assert port is not None
+    assert store.gate is not None
+    quotas, before = store.gate._quotas.values(), Counter(port.calls.ended())
+    message = log_pb2.AppendShardsRequest
+    narrow = (("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0))
+    identity = uri("client", "deaf")
+    await change(store, identity, "*", grant=["append"])
+    async with (
+        grpc.aio.secure_channel(
+            store.client_address, credentials(papers_of("deaf")), (*OPTIONS, *narrow)
+        ) as channel,
+        channel_of(store, OWNER) as others,
+    ):
+        log: Any = log_pb2_grpc.LogStub(channel)
+        other: Any = log_pb2_grpc.LogStub(others)
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        call, last = log.AppendShards(), 0
+
+        async def more() -> None:
+            """Two lanes, and a window of repetitions on each; the two before are over."""
+            nonlocal last
+            last += 2
+            lanes = (last - 1, last)
+            opens = [
+                message.Open(
+                    lane=lane,
+                    shard_id=1,
+                    session_id=session.session_id,
+                    session_nonce=session.nonce,
+                )
+                for lane in lanes
+            ]
+            blocks = [
+                message.Block(lane=lane, sequence=1, block=block(b"x"))
+                for lane in lanes
+                for _ in range(bounds.SESSION_WINDOW)
+            ]
+            closes = [message.Close(lane=lane) for lane in lanes]
+            await call.write(message(opens=opens, blocks=blocks, closes=closes))
+
+        await more()
+        await eventually(lambda: any(quota.streams for quota in quotas))
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while any(quota.streams for quota in quotas):
+                for _ in range(10):
+                    await more()
+                await works(other)
+        await eventually(lambda: not any(quota.streams for quota in quotas))
+        assert (Counter(port.calls.ended()) - before)["AppendShards/STALLED"] == 1
+        await works(other)
+        call.cancel()
 
 
 async def test_lanes_are_streams_of_their_identity(store: Store, log: Any) -> None:
