@@ -3,7 +3,9 @@
 Theory of operation. All logs whose appends go to one store share one call there (`shards_stream`);
 when it has as many lanes as it may have, the next one begins. A store of release 0.1.0 does not
 know that call and answers UNIMPLEMENTED, having taken nothing. Then each log gets a stream of its
-own there (`append_stream`), until OLDER_STORE_S has passed: the store may have been upgraded.
+own there (`append_stream`), until OLDER_STORE_S has passed: the store may have been upgraded. Then
+a log leaves that stream, which would last for days, before its next block, and one log of them all
+asks again.
 """
 
 from __future__ import annotations
@@ -38,14 +40,22 @@ class AppendStreams:
         """A stream for the appends of `shard` at `address`; nothing is sent before its first
         `send`. `lineage`: see `lineage`.
         """
-        now_s = asyncio.get_running_loop().time()
-        if self._older_until_s.get(address, 0.0) > now_s:
+        if not self._shares(address):
             return AppendStream(self._pool, address, shard, session, epoch, on_acks, lineage)
         stream = self._streams.get(address)
         if stream is None or not stream.has_room:
             stream = ShardsStream(self._pool, address, lambda: self._older(address))
             self._streams[address] = stream
         return stream.lane(shard, session, epoch, on_acks, lineage)
+
+    def outdated(self, stream: Lane | AppendStream) -> bool:
+        """Whether `open` may have something better than `stream`."""
+        return isinstance(stream, AppendStream) and self._shares(stream.address)
+
+    def _shares(self, address: str) -> bool:
+        """Whether the store at `address` may know streams of many shards."""
+        now_s = asyncio.get_running_loop().time()
+        return self._older_until_s.get(address, 0.0) <= now_s
 
     def _older(self, address: str) -> None:
         """The store at `address` knows no streams of many shards."""

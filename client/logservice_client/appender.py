@@ -243,9 +243,11 @@ class Appender:
                     batches = ()
                 if stream.ended:
                     await stream.raise_failure()
-                if not self._unsettled and self._should_move(stream, epoch):
+                outdated = self._caller.streams.outdated(stream)
+                if not self._unsettled and (outdated or self._should_move(stream, epoch)):
                     return
-                batches = self._take(epoch)
+                # What is on its way is acked first: nothing has to be sent again.
+                batches = () if outdated else self._take(epoch)
                 if batches:
                     continue
                 self._wake.clear()

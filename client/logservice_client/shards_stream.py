@@ -13,8 +13,9 @@ end, and its own silence.
 INV-SHARDS-1: the blocks of a lane are sent in the order in which its appender gave them, and none
 after the lane has ended.
 INV-SHARDS-2: when the call ends, every lane is told so: with what the store said of the call, but
-"too large" only to the lanes that sent a block larger than a message of several may be. Any other
-message is small, so what the store had taken of those lanes is not known.
+"too large" only to the lane of the largest message without an answer, if that was of one large
+block. Some message was too large, so that one was; of the others it is not known what the store had
+taken.
 """
 
 from __future__ import annotations
@@ -67,8 +68,6 @@ class Lane:
         self.address = stream.address
         self.leader_address = ""
         self.number = 0
-        self.large = False
-        """It has sent a block that had to have a message of its own."""
         self.opening = log_pb2.AppendShardsRequest.Open(
             shard_id=shard,
             session_id=session.session_id,
@@ -162,6 +161,10 @@ class ShardsStream:
         self._leaving: set[int] = set()
         """Lanes that left, of which the store may not know it yet."""
         self._closes: list[int] = []
+        self._large: dict[int, deque[tuple[int, int]]] = {}
+        """By lane, also of one that left: of each block that had to have a message of its own
+        and has no answer, the sequence, and the bytes of the message.
+        """
         self._turn: dict[Lane, None] = {}
         """Lanes with something to send, in turn."""
         self._next = 1
@@ -261,7 +264,6 @@ class ShardsStream:
             length = len(batch.block)
             if size and size + length > MESSAGE_BYTES_MAX:
                 break
-            lane.large |= length > MESSAGE_BYTES_MAX
             if not lane.number:
                 if len(message.opens) == SHARDS_MESSAGE_OPENS_MAX:
                     break
@@ -275,6 +277,9 @@ class ShardsStream:
                 lane=lane.number,
             )
             request.add(rest, batch.block)
+            if length > MESSAGE_BYTES_MAX:
+                large = self._large.setdefault(lane.number, deque())
+                large.append((batch.sequence, request.ByteSize()))
             fields += 1
             size += length
             lane.outbox.popleft()
@@ -301,26 +306,41 @@ class ShardsStream:
                 failure = OlderStore()
                 self._on_older()
         finally:
+            most = max((size for large in self._large.values() for _, size in large), default=0)
             for lane in [*self._lanes]:
-                lane.end(_told(failure, lane))
+                large = self._large.get(lane.number, ())
+                lane.end(_told(failure, largest=any(size == most for _, size in large)))
 
     async def _hear(self) -> None:
-        call, numbered = self._call, self._numbered
+        call, numbered, large = self._call, self._numbered, self._large
         while (response := await call.read()) is not END_OF_STREAM:
             now_s = self._loop.time()
             for said in response.lanes:
                 lane = numbered.get(said.lane)
                 if lane is not None:
                     lane.heard(said, now_s)
+                if large:
+                    self._answered(said)
                 if said.ended:
                     numbered.pop(said.lane, None)
                     self._leaving.discard(said.lane)
 
+    def _answered(self, said: log_pb2.AppendShardsResponse.Lane) -> None:
+        """The large blocks that `said` answers are not on their way any more."""
+        large = self._large.get(said.lane)
+        if large is None:
+            return
+        upto = said.acks[-1].sequence if said.acks else 0
+        while large and large[0][0] <= upto:
+            large.popleft()
+        if said.ended or not large:
+            del self._large[said.lane]
 
-def _told(failure: LogServiceError | OlderStore, lane: Lane) -> Exception:
-    """What `lane` is told of the `failure` of the call (INV-SHARDS-2)."""
+
+def _told(failure: LogServiceError | OlderStore, *, largest: bool) -> Exception:
+    """What a lane is told of the `failure` of the call; `largest`: see INV-SHARDS-2."""
     if not isinstance(failure, LogServiceError):
         return OlderStore()
-    if failure.reason is Reason.TOO_LARGE and not lane.large:
+    if failure.reason is Reason.TOO_LARGE and not largest:
         return UnknownOutcome(failure.message)
     return error_for(failure.reason, failure.message, **failure.metadata)

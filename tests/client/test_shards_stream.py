@@ -115,7 +115,6 @@ async def test_a_store_that_does_not_know_such_streams(
             address: until_s - streams_module.OLDER_STORE_S
             for address, until_s in client._caller.streams._older_until_s.items()
         }
-        many.faults.append(Fault(Busy(retry_after_ms=1)))
         assert await handles[0].append(b"d") == 4
         assert sum(store.calls.count("AppendShards") for store in many.stores) == asked + 1
 
@@ -284,6 +283,55 @@ async def test_inv_shards_2_the_end_of_the_call_is_the_end_of_every_lane(
         if kind is type(error):
             assert caught.value.metadata == error.metadata  # type: ignore[attr-defined]
     assert made.lane(3)._stream is not lanes[0]._stream
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_inv_shards_2_too_large_is_told_to_whom_it_was_too_large(
+    made: Made, left: bool
+) -> None:
+    """Something between client and store takes messages up to a length. What the others had sent
+    may be applied: a large block that was acked, one that is on its way, one of a lane that left.
+    """
+    go, acks = asyncio.Event(), asyncio.Queue[Response]()
+
+    async def serve(context: Any) -> None:
+        while not go.is_set():
+            await context.write(await acks.get())
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "SERVER: Received message larger than max (8388700 vs. 8388608)",
+        )
+
+    made.store.serve = serve
+    past, under_way, largest, unsent, leaving = (made.lane(shard) for shard in range(1, 6))
+    await past.send([batch(1, MESSAGE_BYTES_MAX + 1)])
+    await made.store.received(1)
+    ack = log_pb2.AppendStreamResponse.Ack(sequence=1, lsn=1, record_count=1)
+    acks.put_nowait(Response(lanes=[Response.Lane(lane=1, acks=[ack])]))
+    async with asyncio.timeout(PATIENCE_S):
+        while (1, 1) not in made.acked:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.001)
+    await past.send([batch(2)])
+    await under_way.send([batch(1, MESSAGE_BYTES_MAX + 1)])
+    await largest.send([batch(1, MESSAGE_BYTES_MAX + 100)])
+    await made.store.received(4)
+    if left:
+        await leaving.send([batch(1, MESSAGE_BYTES_MAX + 200)])
+        await made.store.received(5)
+        await leaving.close()
+    go.set()
+    acks.put_nowait(Response())
+    told = {past: UnknownOutcome, under_way: UnknownOutcome, largest: TooLarge}
+    if left:
+        told[largest] = UnknownOutcome
+    for lane, kind in told.items():
+        ended = asyncio.Event()
+        lane.on_change(ended.set)
+        async with asyncio.timeout(PATIENCE_S):
+            await ended.wait()
+        with pytest.raises(kind):
+            await lane.raise_failure()
+    assert unsent.ended
 
 
 async def test_a_lane_ends_by_what_the_store_says_of_it(made: Made) -> None:

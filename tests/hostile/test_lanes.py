@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ Message = log_pb2.AppendShardsRequest
 ATTACK_S = 6.0
 STREAMS = 8
 LANES = 10_000
+HEAVY_LANES = 400
+HEAVY_BYTES = 1 << 20
 LANES_MIB_MAX = 160
 """What attackers with 4096 streams or lanes between them may cost, the allocator's rest included:
 acks of 64 blocks for each are 92 MiB."""
@@ -115,6 +118,45 @@ async def test_lanes_by_the_thousand_and_a_client_that_never_reads(
         client.seen.check(least=10)
         assert all(one > 1000 for one in sent)
         assert max(peaks) - before < LANES_MIB_MAX
+
+
+async def opened_heavily(cluster: LocalCluster) -> AsyncIterator[None]:
+    """Open lanes, each by a message that is full of blocks of a lane that has ended, which the
+    store drops; yields when the last one has appended.
+    """
+    dropped = Message.Block(lane=1, sequence=1, block=bytes(HEAVY_BYTES))
+    async with channel_to(cluster) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        call = log.AppendShards()
+        for lane in range(1, HEAVY_LANES + 1):
+            opened = Message.Open(
+                lane=lane,
+                shard_id=1,
+                session_id=session.session_id,
+                session_nonce=session.nonce,
+            )
+            closes = [Message.Close(lane=1)]
+            await call.write(Message(opens=[opened], blocks=[dropped] * (lane > 1), closes=closes))
+        last = Message.Block(lane=HEAVY_LANES, sequence=1, block=encode_block([b"x"], 1))
+        await call.write(Message(blocks=[last]))
+        while not any(lane.acks for lane in (await call.read()).lanes):
+            pass
+        yield
+        call.cancel()
+
+
+async def test_inv_lanes_3_a_lane_does_not_hold_the_message_that_opened_it(tmp_path: Path) -> None:
+    """Otherwise an identity with all its lanes holds dozens of GiB."""
+    with attacked(tmp_path / "cluster", stores=1) as cluster, LegalClient(cluster) as client:
+        pid = next(iter(cluster.pids().values()))
+        assert pid is not None
+        before = resident_mib(pid)
+        async for _ in opened_heavily(cluster):
+            grown = resident_mib(pid) - before
+        print(f"{before:.0f} MiB before, {grown:.0f} more with {HEAVY_LANES} lanes")
+        assert grown < LANES_MIB_MAX < HEAVY_LANES * HEAVY_BYTES >> 20
+    client.seen.check()
 
 
 async def test_a_stranger_opens_no_lane(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ for disks and peers, so that a shard is up in milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -68,7 +68,7 @@ class ServedStore:
     server: grpc.aio.Server
     channel: grpc.aio.Channel
     address: str
-    answers: AnswerBudget
+    context: StoreContext
     workers: Sequence[TruncationWorker]
     log: Any = field(init=False)
     admin: Any = field(init=False)
@@ -76,6 +76,11 @@ class ServedStore:
     def __post_init__(self) -> None:
         self.log = log_pb2_grpc.LogStub(self.channel)
         self.admin = admin_pb2_grpc.AdminStub(self.channel)
+
+    @property
+    def answers(self) -> AnswerBudget:
+        """What waits for the clients of this store."""
+        return self.context.answers
 
 
 class Served:
@@ -87,8 +92,13 @@ class Served:
         limits: LimitsSection = LIMITS,
         cluster_version: int = NEWEST,
         entry_cache_bytes: int = LOGDB_ENTRY_CACHE_BYTES,
+        directories: Sequence[str] = ("/data",),
+        disk: Callable[[str], DiskSeams] | None = None,
     ) -> None:
+        """`disk`: of a data directory of each store; without it, its files are in memory."""
         self._count = count
+        self._directories = directories
+        self._disk = disk or (lambda _: memory_disk())
         self._entry_cache_bytes = entry_cache_bytes
         self._limits = limits
         self._cluster_version = cluster_version
@@ -97,6 +107,8 @@ class Served:
         self.fatal: list[BaseException] = []
         self.caller = ANONYMOUS
         """Whose calls all of these are: no certificates here."""
+        self.log_service: Callable[[StoreContext], LogService] = LogService
+        """Of stores that begin to listen."""
 
     async def __aenter__(self) -> Served:
         network = MemoryNetwork()
@@ -123,16 +135,18 @@ class Served:
         assert self.fatal == []
 
     async def _start(self, number: int, network: MemoryNetwork) -> ServedStore:
-        # Its incarnation, then the id of its process.
-        drawn = iter((101 + 2 * number, 7000 + number))
+        # An incarnation for each data directory, then the id of its process.
+        directories = len(self._directories)
+        incarnations = (1000 * place + 101 + 2 * number for place in range(directories))
+        drawn = iter((*incarnations, 7000 + number))
         parts = assemble(
             StoreId(f"s{number}"),
-            ["/data"],
+            self._directories,
             lambda identity: MemoryTransport(identity, network),
             cluster_id=ClusterId("c"),
             options=OPTIONS,
             on_fatal=self.fatal.append,
-            disk=lambda _: memory_disk(),
+            disk=self._disk,
             logdb=LogDbOptions(
                 segment_bytes=LOGDB_SEGMENT_BYTES_MIN,
                 ballast_bytes=0,
@@ -152,27 +166,44 @@ class Served:
             lambda: self.caller,
             AnswerBudget(self._limits.answer_bytes_max, self._limits.identity_answer_bytes_max),
         )
+        server, address = await self._listen(context, parts.workers, "127.0.0.1:0")
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        channel = grpc.aio.insecure_channel(address, options)
+        return ServedStore(host, server, channel, address, context, parts.workers)
+
+    async def _listen(
+        self, context: StoreContext, workers: Sequence[TruncationWorker], address: str
+    ) -> tuple[grpc.aio.Server, str]:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         # Without identities the gate lets everybody in, and nothing is asked of the list.
         gate = Gate(SimpleNamespace(list=None, too_old=False), None, None)  # type: ignore[arg-type]
         guarded = GuardedServer(server, gate, Auditor(None), budget=context.answers)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), guarded)
+        log_pb2_grpc.add_LogServicer_to_server(self.log_service(context), guarded)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, StoreStatus, no_report, parts.workers), guarded
+            AdminService(context, StoreStatus, no_report, workers), guarded
         )
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        port = server.add_insecure_port(address)
         await server.start()
-        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
-        channel = grpc.aio.insecure_channel(address, options)
-        return ServedStore(host, server, channel, address, context.answers, parts.workers)
+        return server, f"127.0.0.1:{port}"
 
-    async def new_shard(self) -> int:
-        """A shard with a replica on every store; returns once it has a leader that decides."""
+    async def listen_again(self, store: ServedStore) -> None:
+        """Cut every connection of a store, and serve at its address with what is `log_service`
+        now.
+        """
+        await store.server.stop(0)
+        store.server, _ = await self._listen(store.context, store.workers, store.address)
+
+    async def new_shard(self, directory: int = 0) -> int:
+        """A shard with a replica on every store, in that data directory; returns once it has a
+        leader that decides.
+        """
         shard = self._next_shard
         self._next_shard += 1
         members = tuple(
             Member(
-                ReplicaId(number), store.host.identity.store_id, store.host.identity.incarnations[0]
+                ReplicaId(number),
+                store.host.identity.store_id,
+                store.host.identity.incarnations[directory],
             )
             for number, store in enumerate(self.stores, 1)
         )
@@ -181,7 +212,11 @@ class Served:
         )
         for member, store in zip(members, self.stores, strict=True):
             await store.host.replicas.start(
-                ShardId(shard), member.replica_id, membership, join=False
+                ShardId(shard),
+                member.replica_id,
+                membership,
+                join=False,
+                incarnation=member.incarnation,
             )
         for store in self.stores:
             await store.log.Connect(log_pb2.ConnectRequest(shard_id=shard))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,18 @@ from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.store import Store
 from tests.hostile import http2 as by_hand
 from tests.papers import uri
-from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured, written
+from tests.server.secured import (
+    ADMIN,
+    CLIENTS,
+    OPTIONS,
+    OWNER,
+    channel_of,
+    credentials,
+    lay_out,
+    papers_of,
+    secured,
+    written,
+)
 from tests.server.served import block, typed
 from tests.server.test_access import change
 from tests.waiting import eventually
@@ -249,9 +261,74 @@ async def test_a_reader_that_never_reads(
     assert taken < 24 << 20, "of 48 MiB"
 
 
-async def test_lanes_are_streams_of_their_identity(log: Any) -> None:
-    """A stream counts as many times as it has lanes, and once at least."""
+async def test_a_client_that_reads_no_acks_is_cut_off(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lanes' places are free again then; meanwhile others append."""
+    monkeypatch.setattr(bounds, "STREAM_WRITE_STALL_S", 0.3)
+    port = store._client_port
+    assert port is not None
+    assert store.gate is not None
+    quotas, before = store.gate._quotas.values(), Counter(port.calls.ended())
+    message = log_pb2.AppendShardsRequest
+    narrow = (("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0))
+    identity = uri("client", "deaf")
+    await change(store, identity, "*", grant=["append"])
+    async with (
+        grpc.aio.secure_channel(
+            store.client_address, credentials(papers_of("deaf")), (*OPTIONS, *narrow)
+        ) as channel,
+        channel_of(store, OWNER) as others,
+    ):
+        log: Any = log_pb2_grpc.LogStub(channel)
+        other: Any = log_pb2_grpc.LogStub(others)
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
+        call, last = log.AppendShards(), 0
+
+        async def more() -> None:
+            """Two lanes, and a window of repetitions on each; the two before are over."""
+            nonlocal last
+            last += 2
+            lanes = (last - 1, last)
+            opens = [
+                message.Open(
+                    lane=lane,
+                    shard_id=1,
+                    session_id=session.session_id,
+                    session_nonce=session.nonce,
+                )
+                for lane in lanes
+            ]
+            blocks = [
+                message.Block(lane=lane, sequence=1, block=block(b"x"))
+                for lane in lanes
+                for _ in range(bounds.SESSION_WINDOW)
+            ]
+            closes = [message.Close(lane=lane) for lane in lanes]
+            await call.write(message(opens=opens, blocks=blocks, closes=closes))
+
+        await more()
+        await eventually(lambda: any(quota.streams for quota in quotas))
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while any(quota.streams for quota in quotas):
+                for _ in range(10):
+                    await more()
+                await works(other)
+        await eventually(lambda: not any(quota.streams for quota in quotas))
+        assert (Counter(port.calls.ended()) - before)["AppendShards/STALLED"] == 1
+        await works(other)
+        call.cancel()
+
+
+async def test_lanes_are_streams_of_their_identity(store: Store, log: Any) -> None:
+    """A stream counts as many times as it has lanes, and once at least. A lane that finds no place
+    is counted as a stream is that finds none.
+    """
     await works(log)
+    port = store._client_port
+    assert port is not None
+    [seen] = (one for one in port.seen.rows() if one.identity == ADMIN)
+    before, busy = Counter(port.calls.ended()), seen.busy
     message = log_pb2.AppendShardsRequest
     call = log.AppendShards()
 
@@ -267,6 +344,8 @@ async def test_lanes_are_streams_of_their_identity(log: Any) -> None:
     found = from_status_details(lane.status)
     assert found is not None
     assert (lane.lane, found.reason) == (3, Reason.BUSY)
+    assert (Counter(port.calls.ended()) - before)["AppendShards/BUSY"] == 1
+    assert seen.busy - busy == 1
     assert (await refused(log.AppendStream().read()))[1] is Reason.BUSY
     # The place of a lane that is closed is free again.
     await call.write(message(closes=[message.Close(lane=1)]))

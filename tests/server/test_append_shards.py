@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -29,7 +30,9 @@ from logservice_wire.v1 import log_pb2
 from logservice import bounds
 from logservice.ids import ShardId
 from logservice.invariants import InvariantViolation
+from logservice.lineage import LINEAGE_BYTES
 from logservice.outcome import Applied
+from logservice.owner import NONCE_BYTES
 from logservice.rsm.append_request import AppendRequest
 from logservice.server.services.append_lane import AppendLane
 from logservice.server.services.append_shards import AppendShards
@@ -79,6 +82,7 @@ class FakeCall:
         self.proposed: list[tuple[int, AppendRequest]] = []
         self.futures: dict[tuple[int, int], asyncio.Future[Applied]] = {}
         self.missing: set[int] = set()
+        self.opened: list[Message.Open] = []
         self.stream = AppendShards(self, self.opens, inflight_max)  # type: ignore[arg-type]
         self.task = asyncio.create_task(self.stream.run())
 
@@ -108,6 +112,7 @@ class FakeCall:
         return self.guarded.setdefault(shard, FakeLane(shard))
 
     async def opens(self, opened: Message.Open) -> AppendLane:
+        self.opened.append(opened)
         if opened.shard_id in self.missing:
             raise ShardNotFound(shard=opened.shard_id)
         shard = opened.shard_id
@@ -305,6 +310,51 @@ async def test_inv_lanes_3_bytes_that_wait_are_bounded() -> None:
     call.send(Message(blocks=blocks(4, 1, block=bytes(left))))
     await turn()
     assert set(call.ended()) == {2}
+    call.task.cancel()
+
+
+async def test_inv_lanes_3_what_waits_keeps_nothing_else_of_its_message() -> None:
+    """A part of a message holds all of the memory that it was parsed into: the blocks of others,
+    fields that nobody knows, texts that are too long. A lane keeps the few values that it needs.
+    """
+    call = FakeCall()
+    call.send(Message(opens=opening(1), closes=[Message.Close(lane=1)]))
+    await turn()
+    long = b"n" * 1000
+    opened = Message.Open(lane=2, shard_id=2, session_id=2, session_nonce=long, lineage=long)
+    call.guarded[2] = FakeLane(2)
+    call.guarded[2].may.clear()
+    junk = blocks(1, 1, block=bytes(1 << 20))
+    message = Message(opens=[opened], blocks=[*junk, *blocks(2, 1)])
+    message.blocks[1].traceparent = "t" * 1000
+    parts = [message, message.opens[0], message.blocks[1]]
+    held = [sys.getrefcount(one) for one in parts]
+    call.send(message)
+    await turn()
+    [lane] = call.stream._lanes.values()
+    assert [(one.sequence, bytes(one.block)) for one in lane.waiting] == [(1, BLOCK)]
+    assert [sys.getrefcount(one) for one in parts] == held
+    assert lane.waiting[0].traceparent == ""
+    call.guarded[2].may.set()
+    await turn()
+    [told] = call.opened[1:]
+    assert len(told.session_nonce) == NONCE_BYTES + 1, "as wrong as it was, and short"
+    assert len(told.lineage) == LINEAGE_BYTES + 1
+    call.settle(2, 1)
+    await turn()
+    assert call.acked() == [(2, 1)]
+    call.task.cancel()
+
+
+async def test_a_stream_that_waits_keeps_no_message() -> None:
+    call = FakeCall()
+    message = Message(opens=opening(1), blocks=blocks(1, 1))
+    parts = [message, message.opens[0]]
+    held = [sys.getrefcount(one) for one in parts]
+    call.send(message)
+    await turn()
+    assert [sys.getrefcount(one) for one in parts] == held
+    assert len(call.proposed) == 1
     call.task.cancel()
 
 

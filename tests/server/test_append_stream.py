@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 
 import pytest
@@ -81,7 +82,7 @@ def message(*sequences: int, block: bytes = BLOCK) -> Message:
     return Message(blocks=[Message.Block(sequence=number, block=block) for number in sequences])
 
 
-def opened(call: FakeCall, host: FakeHost, inflight_max: int = 64) -> AppendStream:
+def opened(call: FakeCall, host: FakeHost, first: Message, inflight_max: int = 64) -> AppendStream:
     lane = AppendLane(
         9,
         3,
@@ -89,7 +90,7 @@ def opened(call: FakeCall, host: FakeHost, inflight_max: int = 64) -> AppendStre
         host.submit,
         lambda acked_lsn: log_pb2.LogPosition(applied_lsn=max(7, acked_lsn)),
     )
-    return AppendStream(call, lane, inflight_max)  # type: ignore[arg-type]
+    return AppendStream(call, lane, inflight_max, first)  # type: ignore[arg-type]
 
 
 async def turn() -> None:
@@ -99,7 +100,7 @@ async def turn() -> None:
 
 async def test_blocks_are_proposed_before_the_first_is_answered() -> None:
     call, host = FakeCall(), FakeHost()
-    task = asyncio.create_task(opened(call, host).run(message(1, 2)))
+    task = asyncio.create_task(opened(call, host, message(1, 2)).run())
     call.send(3)
     await turn()
     assert [(item.session, item.sequence, item.writer_epoch) for item in host.proposed] == [
@@ -109,6 +110,19 @@ async def test_blocks_are_proposed_before_the_first_is_answered() -> None:
     ]
     assert host.proposed[0].record_count == 2
     assert call.sent == []
+    task.cancel()
+
+
+async def test_a_stream_that_waits_keeps_no_message() -> None:
+    """Neither the first one nor the newest: each may be of megabytes, and a stream lasts days."""
+    call, host = FakeCall(), FakeHost()
+    messages = [message(1), message(2)]
+    held = [sys.getrefcount(one) for one in messages]
+    task = asyncio.create_task(opened(call, host, messages[0]).run())
+    call.put(messages[1])
+    await turn()
+    assert len(host.proposed) == 2
+    assert [sys.getrefcount(one) for one in messages] == held
     task.cancel()
 
 
@@ -133,7 +147,7 @@ async def test_whose_block_it_is_is_known_while_it_is_proposed(sent: str, kept: 
 
     host.submit = submit  # type: ignore[method-assign]
     first = Message(blocks=[Message.Block(sequence=1, block=BLOCK, traceparent=sent)])
-    task = asyncio.create_task(opened(call, host).run(first))
+    task = asyncio.create_task(opened(call, host, first).run())
     await turn()
     assert seen == [trace.Carried(sent) if kept else None]
     host.settle(0, 1)
@@ -144,7 +158,7 @@ async def test_whose_block_it_is_is_known_while_it_is_proposed(sent: str, kept: 
 
 async def test_acks_keep_the_order_and_share_a_message() -> None:
     call, host = FakeCall(), FakeHost()
-    task = asyncio.create_task(opened(call, host).run(message(1, 2, 3)))
+    task = asyncio.create_task(opened(call, host, message(1, 2, 3)).run())
     await turn()
     host.settle(2, 5)
     host.settle(1, 3)
@@ -164,7 +178,7 @@ async def test_acks_keep_the_order_and_share_a_message() -> None:
 
 async def test_first_failure_ends_the_stream_and_nothing_later_is_acked() -> None:
     call, host = FakeCall(), FakeHost()
-    task = asyncio.create_task(opened(call, host).run(message(1, 2, 3)))
+    task = asyncio.create_task(opened(call, host, message(1, 2, 3)).run())
     await turn()
     host.settle(2, 5)
     host.fail(1, Fenced("", epoch=4, holder="b"))
@@ -180,7 +194,7 @@ async def test_first_failure_ends_the_stream_and_nothing_later_is_acked() -> Non
 
 async def test_a_bad_block_fails_behind_what_came_before() -> None:
     call, host = FakeCall(), FakeHost()
-    task = asyncio.create_task(opened(call, host).run(message(1)))
+    task = asyncio.create_task(opened(call, host, message(1)).run())
     call.send(2, block=BLOCK[:-1] + b"\xff")
     call.send(3)
     await turn()
@@ -197,13 +211,13 @@ async def test_mistakes_in_the_protocol(second: Message) -> None:
     call, host = FakeCall(), FakeHost()
     call.put(second)
     with pytest.raises(InvalidArgument):
-        await opened(call, host).run(Message())
+        await opened(call, host, Message()).run()
     assert host.proposed == []
 
 
 async def test_unanswered_blocks_are_bounded() -> None:
     call, host = FakeCall(), FakeHost()
-    task = asyncio.create_task(opened(call, host, inflight_max=2).run(message(1, 2, 3, 4)))
+    task = asyncio.create_task(opened(call, host, message(1, 2, 3, 4), inflight_max=2).run())
     await turn()
     assert len(host.proposed) == 2
     host.settle(0, 1)
@@ -223,12 +237,12 @@ async def test_refused_at_once() -> None:
     call, host = FakeCall(), FakeHost()
     host.refuse_with = UnknownOutcome("stopping")
     with pytest.raises(UnknownOutcome):
-        await opened(call, host).run(message(1))
+        await opened(call, host, message(1)).run()
 
 
 async def test_cancelled_call_leaves_no_unretrieved_error() -> None:
     call, host = FakeCall(), FakeHost()
-    task = asyncio.create_task(opened(call, host).run(message(1, 2)))
+    task = asyncio.create_task(opened(call, host, message(1, 2)).run())
     await turn()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -244,5 +258,5 @@ async def test_cancelled_call_leaves_no_unretrieved_error() -> None:
 async def test_empty_stream() -> None:
     call, host = FakeCall(), FakeHost()
     call.close()
-    await opened(call, host).run(Message())
+    await opened(call, host, Message()).run()
     assert call.sent == []

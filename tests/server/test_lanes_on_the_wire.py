@@ -5,8 +5,10 @@ for each lane, and lanes do not touch each other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import grpc.aio
@@ -18,6 +20,7 @@ from logservice_wire.v1 import log_pb2
 
 from logservice.ids import ShardId
 from tests.server.served import Served, ServedStore, block, typed
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,8 +37,8 @@ async def served() -> AsyncIterator[Served]:
 class Lanes:
     """A stream of many shards, and what it has said so far."""
 
-    def __init__(self, store: ServedStore) -> None:
-        self.call: Any = store.log.AppendShards()
+    def __init__(self, log: Any, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        self.call: Any = log.AppendShards(metadata=tuple(metadata))
         self.acks: dict[int, list[log_pb2.AppendStreamResponse.Ack]] = defaultdict(list)
         self.ended: dict[int, LogServiceError | None] = {}
         self.messages = 0
@@ -85,7 +88,7 @@ async def test_many_shards_each_in_its_order(served: Served, at: str) -> None:
     """Half-closed at the end: all is answered, every lane ends well, and so does the call."""
     shards = [await served.new_shard() for _ in range(6)]
     store = served.leader(shards[0]) if at == "leader" else served.followers(shards[0])[0]
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     opens = [await opening(store, lane, shard) for lane, shard in enumerate(shards, 1)]
     first = [one for lane in range(1, 7) for one in blocks(lane, 1, 2)]
     await lanes.write(opens=opens, blocks=first)
@@ -150,7 +153,7 @@ async def test_inv_lanes_1_a_lane_fails_as_a_stream_fails_and_alone(
     changes = dict(wrong)
     sent = changes.pop("blocks", [{"sequence": 1, "block": block()}])
     found: list[LogServiceError] = []
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     for number in (1, 2):
         opened = await opening(store, 2, shard)
         fields = {
@@ -188,7 +191,7 @@ async def test_a_lane_is_resumed_on_the_same_stream(served: Served) -> None:
     shard = await served.new_shard()
     store = served.leader(shard)
     opened = await opening(store, 1, shard)
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     await lanes.write(opens=[opened], blocks=[*blocks(1, 1), *blocks(1, 2, expected_lsn=9)])
     await lanes.until({1: 1}, ended=1)
     opened.lane = 2
@@ -204,7 +207,7 @@ async def test_inv_lanes_1_a_shard_without_a_quorum_holds_up_nobody(served: Serv
     """Its lane waits, with as many blocks as it may have; the other one is served meanwhile."""
     stuck, well = await served.new_shard(), await served.new_shard()
     store = served.leader(stuck)
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     opens = [await opening(store, 1, stuck), await opening(store, 2, well)]
     await lanes.write(opens=opens, blocks=[*blocks(1, 1), *blocks(2, 1)])
     await lanes.until({1: 1, 2: 1})
@@ -222,7 +225,7 @@ async def test_inv_lanes_1_a_shard_without_a_quorum_holds_up_nobody(served: Serv
 async def test_a_message_against_the_rules_ends_the_call(served: Served) -> None:
     shard = await served.new_shard()
     store = served.leader(shard)
-    lanes = Lanes(store)
+    lanes = Lanes(store.log)
     await lanes.write(opens=[await opening(store, 3, shard)], blocks=blocks(3, 1))
     await lanes.until({3: 1})
     await lanes.write(blocks=blocks(4, 1))
@@ -230,3 +233,150 @@ async def test_a_message_against_the_rules_ends_the_call(served: Served) -> None
         await lanes.until({3: 2})
     assert typed(caught.value).reason is Reason.INVALID_ARGUMENT
     assert not lanes.ended
+
+
+HIGHEST = 2**32 - 1
+
+
+def varint(number: int) -> bytes:
+    out = b""
+    while number > 0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def opening_as(opened: Request.Open, number: int) -> bytes:
+    """A message that opens a lane, whose number may be one that its field cannot have."""
+    unnumbered = Request.Open()
+    unnumbered.CopyFrom(opened)
+    unnumbered.ClearField("lane")
+    inside = unnumbered.SerializeToString() + b"\x28" + varint(number)
+    return b"\x0a" + varint(len(inside)) + inside
+
+
+def raw(store: ServedStore) -> Any:
+    """A stream on which the test writes bytes, over the connection of the store's stub."""
+    call = store.channel.stream_stream(
+        "/logservice.v1.Log/AppendShards",
+        request_serializer=bytes,
+        response_deserializer=log_pb2.AppendShardsResponse.FromString,
+    )
+    return SimpleNamespace(AppendShards=call)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xff\xff",
+        b"\x0f",
+        b"\x0a\x05\x08",
+        b"\x12\x02\x0a\xff",
+        b"\x12\x04\x22\x02\xff\xfe",
+        b"\x12\x00" * 513,
+        b"\x7a" + varint(9 << 20) + bytes(9 << 20),
+    ],
+    ids=[
+        "no message",
+        "a wire type that is none",
+        "cut short",
+        "a block that is cut short",
+        "no UTF-8",
+        "too many fields",
+        "too many bytes",
+    ],
+)
+async def test_a_malformed_message_ends_its_call_behind_the_acks(
+    served: Served, garbage: bytes
+) -> None:
+    """What came before is acked; a stream beside it, on the same connection, goes on."""
+    shard, other = await served.new_shard(), await served.new_shard()
+    store = served.leader(shard)
+    beside = Lanes(store.log)
+    await beside.write(opens=[await opening(store, 1, other)], blocks=blocks(1, 1))
+    lanes = Lanes(raw(store))
+    opened = await opening(store, 1, shard)
+    first = Request(opens=[opened], blocks=blocks(1, 1, 2))
+    await lanes.call.write(first.SerializeToString())
+    await lanes.call.write(garbage)
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await lanes.call.write(Request(blocks=blocks(1, 3)).SerializeToString())
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await lanes.until({1: 3})
+    assert typed(caught.value).reason in (Reason.INVALID_ARGUMENT, Reason.TOO_LARGE)
+    assert [ack.sequence for ack in lanes.acks[1]] == [1, 2]
+    assert not lanes.ended
+    await beside.write(blocks=blocks(1, 2))
+    await beside.until({1: 2})
+    beside.call.cancel()
+    # The session goes on behind what was acked.
+    again = Lanes(store.log)
+    await again.write(opens=[opened], blocks=blocks(1, 2, 3))
+    await again.until({1: 2})
+    assert [(ack.lsn, ack.duplicate) for ack in again.acks[1]] == [(2, True), (3, False)]
+    again.call.cancel()
+
+
+@pytest.mark.parametrize("number", [HIGHEST, 2**64 - 1])
+async def test_the_highest_number_of_a_lane_is_the_last_one(served: Served, number: int) -> None:
+    """A number that is too large for its field is cut by whoever reads it, as protobuf says."""
+    shard = await served.new_shard()
+    store = served.leader(shard)
+    lanes = Lanes(raw(store))
+    opened = await opening(store, 1, shard)
+    await lanes.call.write(opening_as(opened, number))
+    await lanes.call.write(Request(blocks=blocks(HIGHEST, 1)).SerializeToString())
+    await lanes.until({HIGHEST: 1})
+    await lanes.call.write(opening_as(opened, number))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await lanes.until({HIGHEST: 2})
+    assert typed(caught.value).metadata["field"] == "lane"
+
+
+@pytest.mark.parametrize("number", [0, 2**32])
+async def test_a_lane_needs_a_number(served: Served, number: int) -> None:
+    shard = await served.new_shard()
+    store = served.leader(shard)
+    lanes = Lanes(raw(store))
+    await lanes.call.write(opening_as(await opening(store, 1, shard), number))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await lanes.until({1: 1})
+    assert typed(caught.value).metadata["field"] == "lane"
+
+
+async def test_a_flood_of_lanes_that_come_and_go_leaves_nothing(served: Served) -> None:
+    """Each is opened, appends, is closed, and goes on sending what is dropped; a lane beside them
+    has all its blocks acked, and the store holds neither task nor place of those that are gone.
+    """
+    shard, other = await served.new_shard(), await served.new_shard()
+    store = served.leader(shard)
+    lanes = Lanes(store.log)
+    await lanes.write(opens=[await opening(store, 1, other)], blocks=blocks(1, 1))
+    await lanes.until({1: 1})
+    opened = await opening(store, 0, shard)
+    tasks = len(asyncio.all_tasks())
+    last = 1
+    for sequence in range(2, 102):
+        churned = range(last + 1, last + 9)
+        last = churned[-1]
+        opens = []
+        for lane in churned:
+            opens.append(Request.Open())
+            opens[-1].CopyFrom(opened)
+            opens[-1].lane = lane
+        late = [one for lane in range(2, churned[0]) for one in blocks(lane, 1)][-100:]
+        await lanes.write(
+            opens=opens,
+            blocks=[
+                *late,
+                *(one for lane in churned for one in blocks(lane, 1)),
+                *blocks(1, sequence),
+            ],
+            closes=[Request.Close(lane=lane) for lane in churned],
+        )
+        await lanes.until({1: sequence}, ended=last - 1)
+    assert lanes.ended == dict.fromkeys(range(2, last + 1))
+    assert [ack.lsn for ack in lanes.acks[1]] == list(range(1, 102))
+    assert {ack.lsn for lane in range(2, last + 1) for ack in lanes.acks[lane]} == {1}
+    await eventually(lambda: len(asyncio.all_tasks()) <= tasks)
+    lanes.call.cancel()

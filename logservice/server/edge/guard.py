@@ -354,7 +354,7 @@ class GuardedServer:
             caller, seen = await self._let_in(rpc, request, context, Quota.begin_stream)
             seen.streams += 1
             stream = GuardedStream(
-                gate, auditor, rpc, caller, context, delivered, row, tells_outcomes=reads
+                gate, auditor, rpc, caller, context, delivered, row, seen, tells_outcomes=reads
             )
             try:
                 try:

@@ -19,7 +19,7 @@ import asyncio
 from typing import Any, Final
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
-from logservice_wire.errors import DeadlineExceeded
+from logservice_wire.errors import DeadlineExceeded, LogServiceError
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
@@ -29,6 +29,7 @@ from logservice.server.edge.auditor import Auditor
 from logservice.server.edge.call import Context, failed, noted
 from logservice.server.edge.call_book import OK, MethodCalls
 from logservice.server.edge.gate import Caller, Gate, shard_of
+from logservice.server.edge.identity_book import Seen
 from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import Quota, pay_answer
 from logservice.server.edge.token_addresses import move_in
@@ -112,6 +113,7 @@ class GuardedStream:
         "_places",
         "_row",
         "_rpc",
+        "_seen",
         "_tells_outcomes",
     )
 
@@ -124,11 +126,12 @@ class GuardedStream:
         context: Context,
         delivered: Delivered,
         row: MethodCalls,
+        seen: Seen,
         *,
         tells_outcomes: bool,
     ) -> None:
-        """Nothing is admitted yet. `delivered`: the account of the stream's connection; `row`: what
-        is counted of the method.
+        """Nothing is admitted yet. `delivered`: the account of the stream's connection; `row` and
+        `seen`: what is counted of the method, and of the caller.
 
         `tells_outcomes`: answers only say what became of messages that were let in, so they go out
         even when no more messages would be let in.
@@ -140,6 +143,7 @@ class GuardedStream:
         self._context = context
         self._delivered = delivered
         self._row = row
+        self._seen = seen
         self._places = _Places(caller.quota)
         self._admission: Admission | None = None
         self._tells_outcomes = tells_outcomes
@@ -160,7 +164,13 @@ class GuardedStream:
         """A lane of the stream; it has asked nobody yet. Raises Busy."""
         assert self._rpc.each_as is not None, self._rpc.path
         admission = self._admission_to(shard, self._rpc.each_as)
-        return GuardedLane(admission, self._places, self._row)
+        try:
+            return GuardedLane(admission, self._places, self._row)
+        except LogServiceError as error:
+            # As a stream that finds no place.
+            self._seen.busy += 1
+            self._row.end(error.reason.value, _NEVER_BEGAN)
+            raise
 
     def ended(self) -> None:
         """The stream is over."""

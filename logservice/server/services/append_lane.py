@@ -22,6 +22,7 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from logservice_wire.block import validate_block
 from logservice_wire.errors import InvalidArgument, LogServiceError, UnknownOutcome, error_for
@@ -30,6 +31,7 @@ from logservice_wire.v1 import log_pb2
 from logservice import trace
 from logservice.checksum import crc32
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
+from logservice.lineage import LINEAGE_BYTES
 from logservice.outcome import Applied
 from logservice.owner import NONCE_BYTES, Claim
 from logservice.rsm.append_request import AppendRequest
@@ -44,9 +46,53 @@ Submit = Callable[[AppendRequest], "asyncio.Future[Applied]"]
 Position = Callable[[int], log_pb2.LogPosition]
 """What a response says about the log, when it acks the blocks up to an LSN."""
 
-Open = log_pb2.AppendStreamRequest.Open | log_pb2.AppendShardsRequest.Open
-Block = log_pb2.AppendStreamRequest.Block | log_pb2.AppendShardsRequest.Block
+
+class KeptOpen(NamedTuple):
+    """What opens a lane, without its message (`kept_open`)."""
+
+    shard_id: int
+    session_id: int
+    session_nonce: bytes
+    writer_epoch: int
+    lineage: bytes
+
+
+class KeptBlock(NamedTuple):
+    """A block that waits, without its message (`kept_block`)."""
+
+    sequence: int
+    block: bytes
+    expected_lsn: int
+    traceparent: str
+
+
+Open = log_pb2.AppendStreamRequest.Open | KeptOpen
+Block = log_pb2.AppendStreamRequest.Block | log_pb2.AppendShardsRequest.Block | KeptBlock
 Answer = log_pb2.AppendStreamResponse | log_pb2.AppendShardsResponse.Lane
+
+
+def kept_open(opened: log_pb2.AppendShardsRequest.Open) -> KeptOpen:
+    """`opened` for as long as its lane has to wait. A part of a message holds the memory of the
+    whole message, and values of another length would be kept uncounted: they are refused as well
+    when they are one byte too long.
+    """
+    return KeptOpen(
+        opened.shard_id,
+        opened.session_id,
+        opened.session_nonce[: NONCE_BYTES + 1],
+        opened.writer_epoch,
+        opened.lineage[: LINEAGE_BYTES + 1],
+    )
+
+
+def kept_block(block: log_pb2.AppendShardsRequest.Block) -> KeptBlock:
+    """`block` for as long as it has to wait; see `kept_open`. A value that is no traceparent is
+    dropped.
+    """
+    traceparent = block.traceparent
+    if len(traceparent) != trace.TRACEPARENT_BYTES:
+        traceparent = ""
+    return KeptBlock(block.sequence, block.block, block.expected_lsn, traceparent)
 
 
 class AppendLane:

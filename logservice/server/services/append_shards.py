@@ -25,7 +25,8 @@ neither what is taken nor what is answered.
 INV-LANES-2: a lane proposes only while the gate has let it in, for its own shard.
 INV-LANES-3: a stream keeps STREAM_LANES_MAX lanes at most, SESSION_WINDOW blocks of each without an
 answer that gRPC has, and of those that are not proposed STREAM_LANES_WAITING_BYTES_MAX together,
-whether the client reads or not.
+whether the client reads or not. It keeps no message, and no part of one, which would hold all of
+its memory.
 """
 
 from __future__ import annotations
@@ -53,14 +54,20 @@ from logservice.server.edge.call import refused
 from logservice.server.edge.call_book import OK
 from logservice.server.edge.guarded_stream import GuardedLane
 from logservice.server.edge.token_addresses import moved_error
-from logservice.server.services.append_lane import AppendLane
+from logservice.server.services.append_lane import (
+    AppendLane,
+    KeptBlock,
+    KeptOpen,
+    kept_block,
+    kept_open,
+)
 
 _METHOD: Final = "AppendShards"
 _BUSY_MS: Final = 50
 """When a lane that was refused for lack of room may come again."""
 
 Request = log_pb2.AppendShardsRequest
-Opens = Callable[[Request.Open], Awaitable[AppendLane]]
+Opens = Callable[[KeptOpen], Awaitable[AppendLane]]
 """Makes the lane that a client asks for; raises LogServiceError."""
 
 
@@ -94,12 +101,12 @@ class _Lane:
         "watched",
     )
 
-    def __init__(self, number: int, opened: Request.Open) -> None:
+    def __init__(self, number: int, opened: KeptOpen) -> None:
         self.number = number
         self.opened = opened
         self.guarded: GuardedLane | None = None
         self.appends: AppendLane | None = None
-        self.waiting: deque[Request.Block] = deque()
+        self.waiting: deque[KeptBlock] = deque()
         self.closed = False
         self.refused: LogServiceError | None = None
         self.task: asyncio.Task[None] | None = None
@@ -161,6 +168,7 @@ class AppendShards:
         try:
             while (message := await self._context.read()) is not EOF:
                 self._take(message)
+                del message  # it is not kept until the next one comes
             for lane in self._lanes.values():
                 self._close(lane)
         except BaseException:
@@ -220,7 +228,7 @@ class AppendShards:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        lane = self._lanes[opened.lane] = _Lane(opened.lane, opened)
+        lane = self._lanes[opened.lane] = _Lane(opened.lane, kept_open(opened))
         try:
             lane.guarded = self._context.lane(ShardId(opened.shard_id))
         except LogServiceError as error:
@@ -251,7 +259,7 @@ class AppendShards:
             problem = "too many bytes wait for their lanes"
             self._refuse(lane, Busy(problem, retry_after_ms=_BUSY_MS, sequence=first))
         else:
-            lane.waiting.append(block)
+            lane.waiting.append(kept_block(block))
             self._waiting_bytes += size
 
     def _close(self, lane: _Lane) -> None:

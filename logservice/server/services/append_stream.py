@@ -12,6 +12,7 @@ control pushes back on the client.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.errors import InvalidArgument, LogServiceError, UnknownOutcome
@@ -24,8 +25,14 @@ from logservice.server.services.append_lane import AppendLane
 class AppendStream:
     """One call. `run` returns when the client has closed its side and everything is answered."""
 
-    def __init__(self, context: Context, lane: AppendLane, inflight_max: int) -> None:
-        """`lane`: of the shard and session that the first message names."""
+    def __init__(
+        self,
+        context: Context,
+        lane: AppendLane,
+        inflight_max: int,
+        first: log_pb2.AppendStreamRequest,
+    ) -> None:
+        """`lane`: of the shard and session that the `first` message names."""
         self._context = context
         self._lane = lane
         self._inflight_max = inflight_max
@@ -33,10 +40,14 @@ class AppendStream:
         self._room = asyncio.Event()
         self._room.set()
         self._reading = True
+        self._came: Any = first
+        """The message whose blocks are taken next. It is let go of then: it may be large, and the
+        next one may come in days.
+        """
 
-    async def run(self, first: log_pb2.AppendStreamRequest) -> None:
+    async def run(self) -> None:
         """Serve the stream; raises the LogServiceError of the first block that failed."""
-        reader = asyncio.create_task(self._read(first))
+        reader = asyncio.create_task(self._read())
         try:
             await self._ack()
             await reader
@@ -44,28 +55,33 @@ class AppendStream:
             reader.cancel()
             self._lane.abandon()
 
-    async def _read(self, message: log_pb2.AppendStreamRequest) -> None:
-        lane = self._lane
+    async def _read(self) -> None:
         try:
-            while True:
-                for block in message.blocks:
-                    if len(lane) >= self._inflight_max:
-                        self._room.clear()
-                        await self._room.wait()
-                    taken = lane.take(block)
-                    self._changed.set()
-                    if not taken:
-                        return
-                received = await self._context.read()
-                if received is EOF:
+            while await self._take():
+                self._came = await self._context.read()
+                if self._came is EOF:
                     return
-                message = received
-                if message.HasField("open"):
-                    lane.refuse(0, InvalidArgument("the stream is open already", field="open"))
+                if self._came.HasField("open"):
+                    problem = InvalidArgument("the stream is open already", field="open")
+                    self._lane.refuse(0, problem)
                     return
         finally:
             self._reading = False
             self._changed.set()
+
+    async def _take(self) -> bool:
+        """Give the blocks of the message that came to the lane; False when it takes no more."""
+        lane = self._lane
+        message, self._came = self._came, None
+        for block in message.blocks:
+            if len(lane) >= self._inflight_max:
+                self._room.clear()
+                await self._room.wait()
+            taken = lane.take(block)
+            self._changed.set()
+            if not taken:
+                return False
+        return True
 
     async def _ack(self) -> None:
         lane = self._lane

@@ -41,7 +41,12 @@ from logservice.rsm.queries import (
 from logservice.server.edge.call import Context, Method, effect, handler, in_time
 from logservice.server.services import digesting, reading, restoring
 from logservice.server.services.answer_bytes import AnswerBytes
-from logservice.server.services.append_lane import AppendLane, checked_nonce, open_lane
+from logservice.server.services.append_lane import (
+    AppendLane,
+    KeptOpen,
+    checked_nonce,
+    open_lane,
+)
 from logservice.server.services.append_shards import AppendShards, LanesContext
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import (
@@ -284,14 +289,16 @@ class LogService(log_pb2_grpc.LogServicer):
             raise InvalidArgument("the first message opens the stream", field="open")
         lane = await open_lane(self.store, first.open, context)
         inflight_max = self.store.limits.stream_blocks_inflight_max
-        await AppendStream(context, lane, inflight_max).run(first)
+        stream = AppendStream(context, lane, inflight_max, first)
+        del first  # the stream lets go of it, and lasts for days
+        await stream.run()
 
     @handler
     async def AppendShards(self, _: object, context: Context) -> None:
         """Many blocks of many shards; see `server.services.append_shards`."""
         inflight_max = self.store.limits.stream_blocks_inflight_max
 
-        def opens(opened: log_pb2.AppendShardsRequest.Open) -> Awaitable[AppendLane]:
+        def opens(opened: KeptOpen) -> Awaitable[AppendLane]:
             return open_lane(self.store, opened, context)
 
         # The guard has put a `GuardedStream` in the place of gRPC's context.
