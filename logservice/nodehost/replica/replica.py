@@ -209,6 +209,7 @@ class Replica:
     """One replica of one shard on this store."""
 
     __slots__ = (
+        "_begins",
         "_campaign_tick",
         "_catch_up",
         "_held",
@@ -303,6 +304,8 @@ class Replica:
         self._held: list[Message] = []
         self._ticks = 0
         self._campaign_tick = -1
+        self._begins = False
+        """The shard has just begun, nobody was heard to lead it, and this member is to do so."""
         self._random = random
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters = LsnWaiters()
@@ -528,9 +531,8 @@ class Replica:
         self._ticks += 1
         try:
             self.raft.tick()
-            due = self._ticks == self._campaign_tick
-            if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
-                self.raft.campaign()
+            if self._ticks == self._campaign_tick:
+                self._campaign_early()
         except _BREAKS as error:
             self.fail(error)
             return
@@ -597,6 +599,31 @@ class Replica:
             self.raft.forget_leader()
             self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
             self.activate()
+
+    def begin(self) -> None:
+        """The shard has just begun, on all its members at about the same time, and nobody leads it.
+        One member, which all agree on and which is not the same for every shard, asks for pre-votes
+        at its next tick, and the shard need not wait for an election timeout.
+
+        The others may not run yet. So it asks again, after twice as long each time, until an
+        election timeout would have ended anyway. That is safe as in `unreachable`.
+        """
+        able = self.raft.membership.full_voters
+        if able and able[self.shard % len(able)] == self.replica_id:
+            self._begins = True
+            self._campaign_tick = self._ticks + 1
+
+    def _campaign_early(self) -> None:
+        """Before the election timeout: see `unreachable` and `begin`."""
+        role = self.raft.role
+        unled = self.raft.leader == NO_REPLICA
+        if self._begins:
+            self._begins = unled and 2 * self._ticks < self._options.election_ticks
+            if self._begins:
+                self._campaign_tick = 2 * self._ticks
+        # Who asks for votes already has a term of his own; he would go on to the next one.
+        if unled and (role is Role.FOLLOWER or role is Role.PRE_CANDIDATE):
+            self.raft.campaign()
 
     def wake(self) -> None:
         """The leader may be gone, or awake and not heard here; see `Raft.wake`."""
