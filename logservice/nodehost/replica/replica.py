@@ -67,6 +67,7 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.fetching import start_fetch
 from logservice.nodehost.disks.write_queue import Write
 from logservice.nodehost.hearing.hearing import Hearing
+from logservice.nodehost.hearing.leadership import Claim
 from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.hearing.vouching import Vouching
@@ -285,8 +286,10 @@ class Replica:
         self._options = options
         self.log = start.log
         self._catch_up = self._make_gate(start)
+        # What is called later is a method here: a function made for each replica is three times as
+        # large, and there are thousands of idle replicas.
         self.reader = LogReader(
-            start.log, self._read_elsewhere, gate=self._catch_up, applied=lambda: self.applied
+            start.log, self._read_elsewhere, gate=self._catch_up, applied=self._applied_index
         )
         if start.snapshot is not None:
             state_machine.recover_from_snapshot(start.snapshot.state)
@@ -324,7 +327,6 @@ class Replica:
         """The tick and term of the newest count of healthy voters, and the count."""
 
     def _make_raft(self, start: ReplicaStart, random: Callable[[int], int]) -> Raft:
-        clock = self._host.clock
         return Raft(
             self._options.raft_config(self.shard, self.replica_id),
             self.reader,
@@ -332,8 +334,14 @@ class Replica:
             start.membership,
             start.applied,
             random,
-            lambda: int(clock.monotonic() * 1_000_000),
+            self._lease_clock_us,
         )
+
+    def _lease_clock_us(self) -> int:
+        return int(self._host.clock.monotonic() * 1_000_000)
+
+    def _applied_index(self) -> Index:
+        return self.applied
 
     def _make_intake(self, origin: int) -> Intake:
         host = self._host
@@ -360,7 +368,7 @@ class Replica:
             return None
         behind_bytes = self._options.catch_up_behind_bytes
         return CatchUpGate(
-            self._host.catch_up, start.log, behind_bytes, self._turn_came, lambda: self.stands_still
+            self._host.catch_up, start.log, behind_bytes, self._turn_came, self._stands_still
         )
 
     def _turn_came(self) -> None:
@@ -379,8 +387,11 @@ class Replica:
             clock=host.clock,
             election_timeout_s=self._options.election_timeout_s,
             on_stranger=host.strangers.heard,
-            on_claim=lambda claimant, claim: host.vouching.ask(self, claimant, claim),
+            on_claim=self._ask_voters,
         )
+
+    def _ask_voters(self, claimant: ReplicaId, claim: Claim) -> None:
+        self._host.vouching.ask(self, claimant, claim)
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -1052,6 +1063,9 @@ class Replica:
     @property
     def stands_still(self) -> bool:
         """It leads, and too few voters have what was committed to commit anything more."""
+        return self._stands_still()
+
+    def _stands_still(self) -> bool:
         healthy, voters = self.redundancy
         return healthy * 2 <= voters and self.raft.role is Role.LEADER
 
