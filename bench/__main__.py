@@ -35,6 +35,7 @@ from bench.results.result import Result, Run, read
 from bench.rows.catalogue import ROWS
 from bench.rows.row import Row, Setting
 from logservice.server.process import tune_interpreter
+from tools.kept_bytecode import keep_bytecode
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "artifacts" / "bench" / "run.json"
@@ -120,6 +121,7 @@ def _measure(
         tempfile.TemporaryDirectory(prefix="logservice-bench-", dir=arguments.dir) as name,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
+        keep_bytecode(Path(name))
         task = bar.add_task("the disk is probed")
         place = {"number": 0}
 

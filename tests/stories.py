@@ -7,7 +7,6 @@ run, with every store's log, are kept.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import traceback
@@ -50,11 +49,3 @@ def played(
         shutil.rmtree(directory)
     print(f"{name}: all checks hold")
     return 0
-
-
-def keep_bytecode(directory: Path) -> None:
-    """Let the processes of the story keep what Python compiles, also where the environment forbids
-    that: an installed program is compiled once, not at each of a hundred starts.
-    """
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from logservice import bounds
 from logservice.ids import NO_REPLICA, ReplicaId
@@ -18,6 +19,9 @@ class RaftLimits:
     uncommitted_bytes: int = bounds.RAFT_UNCOMMITTED_BYTES_MAX
     committed_bytes_per_ready: int = bounds.RAFT_COMMITTED_BYTES_PER_READY_MAX
     pending_reads: int = bounds.PENDING_READS_MAX
+
+
+_LIMITS: Final = RaftLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class RaftConfig:
     heartbeat_ticks: int
     pre_vote: bool = True
     check_quorum: bool = True
-    limits: RaftLimits = field(default_factory=RaftLimits)
+    limits: RaftLimits = _LIMITS
     step_down_on_removal: bool = True
     disable_change_validation: bool = False
     lease_read: bool = False

@@ -18,7 +18,8 @@ from tests.life import hosts
 from tests.life.load import Load
 from tests.life.story import LONG, SHORT, Story
 from tests.local_stores import kill_stores
-from tests.stories import keep_bytecode, played
+from tests.stories import played
+from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:

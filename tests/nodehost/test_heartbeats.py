@@ -51,6 +51,8 @@ from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.agent.version_learner import VersionLearner
 from logservice.nodehost.info import HaltedReplica
 from logservice.nodehost.replica.read_limits import ReadClass
+from logservice.outcome import Applied
+from logservice.pause import Pause
 from logservice.raft.ready import Role
 from logservice.versions import CLOCK_LABEL, KNOWN
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, info
@@ -252,6 +254,47 @@ async def test_heartbeats_of_stores_with_a_replica_of_shard_0_go_together(
     for clock.now_s in (9.0, 9.7, 9.8, 9.99, 10.0, 10.5):
         rig.sender.hakeeper_applied()
     assert ended == [9.8, 9.99], "when it is nearly due, and never twice"
+
+
+async def test_the_commands_of_the_first_start_are_fetched_as_soon_as_they_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    slept: list[float] = []
+    ended: list[Phase] = []
+    propose = HAKeeperClient.propose
+
+    async def answered_before(
+        self: HAKeeperClient, proposal: proposals.Proposal, timeout_s: float
+    ) -> Applied:
+        answer = await propose(self, proposal, timeout_s)
+        if slept:
+            rig.state.phase = Phase.COMMANDS_RECEIVED
+        return answer
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    rig.sender._interval_s = 3600.0
+    rig.state.phase = Phase.BOOTSTRAPPING
+    monkeypatch.setattr(HAKeeperClient, "propose", answered_before)
+    monkeypatch.setattr(rig.sender._pause, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await rig.sender.run()
+    assert [seconds == 0 for seconds in slept] == [False, True, False], "once"
+
+    rig.sender._pause = Pause()
+    monkeypatch.setattr(rig.sender._pause, "end", lambda: ended.append(rig.state.phase))
+    for phase in (Phase.BOOTSTRAPPING, Phase.COMMANDS_RECEIVED, Phase.RUNNING):
+        rig.state.phase = phase
+        if phase is Phase.BOOTSTRAPPING:
+            slept.clear()
+            await rig.sender.beat_once()
+        rig.sender.hakeeper_applied()
+        rig.sender.hakeeper_applied()
+    assert ended == [Phase.COMMANDS_RECEIVED], "a sleep is ended, too, once"
 
 
 async def test_after_a_lost_answer_everything_is_sent_again(

@@ -205,6 +205,22 @@ async def test_so_many_proposals_wait_and_one_more_is_refused() -> None:
     bench.add(4)
 
 
+async def test_idle_intakes_share_an_empty_queue_that_nobody_gets_into() -> None:
+    """It is 760 bytes for each idle replica."""
+    idle, busy = Bench(), Bench()
+    nobody = idle.intake.waiting
+    assert busy.intake.waiting is nobody
+    future = busy.add()
+    assert (len(idle.intake), len(busy.intake)) == (0, 1)
+    busy.drain()
+    busy.apply_next()
+    busy.intake.settle()
+    assert future.done()
+    assert busy.intake.waiting is nobody, "what was made for the requests is given back"
+    busy.add()
+    assert [len(busy.intake.forward_all()), len(busy.intake), len(nobody)] == [1, 0, 0]
+
+
 async def test_the_next_sequence_stays_behind_one_that_is_parked() -> None:
     bench = Bench()
     other = bench.add()

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.recovery.story import LONG, SHORT, Step, Story
-from tests.stories import keep_bytecode, played
+from tests.stories import played
+from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:

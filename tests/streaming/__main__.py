@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.programs import check
-from tests.stories import keep_bytecode, played
+from tests.stories import played
 from tests.streaming.story import FAULTS, Seen, Story
+from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ the chunks, then in the columns.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -173,7 +173,8 @@ class EntryIndex:
         self.source: ColumnSource | None = None
         self._firsts: list[int] = []
         self._dirty: dict[int, Chunk] = {}
-        self._dropped: set[int] = set()
+        self._dropped: dict[int, None] = {}
+        """An empty set takes 216 bytes, a dictionary 64."""
         self._tail_term = -1
 
     def attach(self, usage: SegmentUsage, source: ColumnSource | None) -> None:
@@ -306,12 +307,12 @@ class EntryIndex:
             self._added(chunk)
         self._above_floor(self.chunks[0])
 
-    def take_changes(self) -> tuple[list[Chunk], set[int]]:
+    def take_changes(self) -> tuple[list[Chunk], Collection[int]]:
         """(chunks whose rows are to be written, first indexes whose rows are to be deleted) since
         the last call.
         """
         chunks, dropped = list(self._dirty.values()), self._dropped
-        self._dirty, self._dropped = {}, set()
+        self._dirty, self._dropped = {}, {}
         for chunk in chunks:
             chunk.dirty, chunk.saved = False, True
         return chunks, dropped
@@ -483,7 +484,7 @@ class EntryIndex:
         if chunk.dirty:
             del self._dirty[chunk.first]
         if chunk.saved:
-            self._dropped.add(chunk.first)
+            self._dropped[chunk.first] = None
         chunk.saved = chunk.dirty = False
 
     def _drop(self, count: int) -> None:

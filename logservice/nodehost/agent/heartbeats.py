@@ -27,7 +27,8 @@ not replace the replicas here as long as they lead. Why it was turned away is ke
 which says it until a heartbeat is answered.
 
 Heartbeats of stores with a replica of shard 0 go together: each entry of shard 0 that is applied
-here sends one that is nearly due (`hakeeper_applied`).
+here sends one that is nearly due (`hakeeper_applied`). At the cluster's first start the entry that
+places the first shards sends one in any case: its answer carries the commands that start them.
 
 A heartbeat that is not answered is one line in the log for each reason, and not one for each
 interval: a store may be turned away for days.
@@ -59,6 +60,7 @@ from logservice_wire.errors import (
 
 from logservice import bounds
 from logservice.events import Event, emit
+from logservice.hakeeper.answers import queries
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
@@ -72,7 +74,7 @@ from logservice.hakeeper.commands.store_commands import (
     TransferLeader,
     described,
 )
-from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, Lsn, ReplicaId, ShardId
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.agent import service_holds
 from logservice.nodehost.agent.access_book import AccessBook
@@ -98,6 +100,8 @@ changed."""
 
 _TOGETHER: Final = 0.25
 """Of the interval: by so much a heartbeat may be early to go with those of other stores."""
+
+_UNPLACED: Final = (Phase.CREATED, Phase.BOOTSTRAPPING)
 
 _DETAIL_CHARACTERS = 1024
 """What `wire_types.Detail` takes."""
@@ -158,6 +162,8 @@ class HeartbeatSender:
         self._interval_s = interval_s
         self._pause = Pause()
         self._next_s = 0.0
+        self._unplaced = False
+        """The newest answer said that the first shards are not placed yet."""
         self._unattributed_loss = tuple(unattributed_loss)
         self._boot_id = host.identity.boot_id
         self._sequence = 0
@@ -200,7 +206,8 @@ class HeartbeatSender:
                         logger.info("heartbeat was not answered: %s", error)
                 passed_s = self._host.clock.monotonic() - started_s
                 self._next_s = started_s + self._interval_s
-                await self._pause.sleep(max(0.0, self._interval_s - passed_s))
+                wait_s = 0.0 if self._placed_now() else self._interval_s - passed_s
+                await self._pause.sleep(max(0.0, wait_s))
         finally:
             await self.stop()
 
@@ -210,8 +217,17 @@ class HeartbeatSender:
         busy once in an interval, not once for each store.
         """
         early_s = self._next_s - self._host.clock.monotonic()
-        if 0 < early_s <= self._interval_s * _TOGETHER:
+        if early_s > 0 and (early_s <= self._interval_s * _TOGETHER or self._placed_now()):
             self._pause.end()
+
+    def _placed_now(self) -> bool:
+        """Whether the first shards were placed since the newest answer, as far as a replica of
+        shard 0 here knows. It says so once, so that nothing is sent without a pause.
+        """
+        if not self._unplaced or self._host.replicas.info(HAKEEPER_SHARD) is None:
+            return False
+        self._unplaced = self._host.stale_lookup(HAKEEPER_SHARD, queries.GetPhase()) in _UNPLACED
+        return not self._unplaced
 
     async def stop(self) -> None:
         """Cancel the commands under way; HAKeeper delivers them again."""
@@ -264,8 +280,8 @@ class HeartbeatSender:
         self.last_success_s = self._host.clock.monotonic()
         self.turned_away = ""
         self._unanswered.clear()
-        placed = reply.phase not in (Phase.CREATED, Phase.BOOTSTRAPPING)
-        self._learner.hear(reply.cluster_version, placed=placed)
+        self._unplaced = reply.phase in _UNPLACED
+        self._learner.hear(reply.cluster_version, placed=not self._unplaced)
         if reply.access is not None:
             self._access.update(reply.access_version, reply.access, reply.denials)
         self._access.confirm()

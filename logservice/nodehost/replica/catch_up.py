@@ -156,7 +156,8 @@ class CatchUpGate:
         self._behind_bytes = behind_bytes
         self._wake = wake
         self._urgent = urgent
-        self._asking: set[int] = set()
+        self._asking: dict[int, None] = {}
+        """An empty set takes 216 bytes, a dictionary 64."""
         self._turns: dict[int, tuple[int, int]] = {}
         self._grown_from: dict[int, Index] = {}
         self._far_below = 0
@@ -169,7 +170,7 @@ class CatchUpGate:
         if low in self._turns or not self._far(low) or self._urgent():
             return True
         if low not in self._asking and len(self._asking) < _TURNS_MAX:
-            self._asking.add(low)
+            self._asking[low] = None
             since = self._grown_from.pop(low, None)
             last = self._log.last_index()
             grown = self._log.bytes_between(since, last) if since is not None else 0
@@ -193,7 +194,7 @@ class CatchUpGate:
 
     def granted(self, low: int, paid: int, free_bytes: int) -> None:
         """See `CatchUpBudget.ask`."""
-        self._asking.discard(low)
+        self._asking.pop(low, None)
         self._turns[low] = (paid, free_bytes)
         _forget_oldest(self._turns)
         if not self._in_ask:

@@ -58,11 +58,12 @@ class LogReader:
         self._submit = submit
         self._gate = gate
         self._applied = applied
-        self._under_way: set[Index] = set()
+        self._under_way: dict[Index, None] = {}
+        """An empty set takes 216 bytes, a dictionary 64."""
         self.fetched: list[tuple[Future[None], Fetch]] = []
         """The fetches that have run since the last pass; see `take_arrived`."""
         self._read: list[tuple[Entry, ...]] = []
-        self._indexed: set[Index] = set()
+        self._indexed: dict[Index, None] = {}
 
     def first_index(self) -> Index:
         """See `LogStorage`."""
@@ -101,7 +102,7 @@ class LogReader:
         if found is None:
             if low not in self._under_way and len(self._under_way) < _FETCHES_MAX:
                 fetch = self._fetch(low, high, min(max_bytes, LOGDB_READ_SPAN_BYTES_MAX))
-                self._under_way.add(low)
+                self._under_way[low] = None
                 self._submit(fetch)
             raise UnavailableError(low)
         given = tuple(limit_size(found, max_bytes))
@@ -130,7 +131,7 @@ class LogReader:
     def arrived(self, work: Future[None], fetch: Fetch) -> None:
         """`fetch` has run. Called on the loop thread."""
         self._log.end_fetch(fetch)
-        self._under_way.discard(fetch.first)
+        self._under_way.pop(fetch.first, None)
         self.fetched.append((work, fetch))
 
     def turn_came(self) -> bool:
@@ -149,7 +150,7 @@ class LogReader:
             work.result()
             entries = self._log.fetched(fetch)
             if fetch.chunks:
-                self._indexed.add(fetch.first)
+                self._indexed[fetch.first] = None
             else:
                 self._read.append(entries)
         return bool(arrived)

@@ -67,6 +67,7 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.fetching import start_fetch
 from logservice.nodehost.disks.write_queue import Write
 from logservice.nodehost.hearing.hearing import Hearing
+from logservice.nodehost.hearing.leadership import Claim
 from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.hearing.vouching import Vouching
@@ -209,6 +210,7 @@ class Replica:
     """One replica of one shard on this store."""
 
     __slots__ = (
+        "_begins",
         "_campaign_tick",
         "_catch_up",
         "_held",
@@ -284,8 +286,10 @@ class Replica:
         self._options = options
         self.log = start.log
         self._catch_up = self._make_gate(start)
+        # What is called later is a method here: a function made for each replica is three times as
+        # large, and there are thousands of idle replicas.
         self.reader = LogReader(
-            start.log, self._read_elsewhere, gate=self._catch_up, applied=lambda: self.applied
+            start.log, self._read_elsewhere, gate=self._catch_up, applied=self._applied_index
         )
         if start.snapshot is not None:
             state_machine.recover_from_snapshot(start.snapshot.state)
@@ -303,6 +307,8 @@ class Replica:
         self._held: list[Message] = []
         self._ticks = 0
         self._campaign_tick = -1
+        self._begins = False
+        """The shard has just begun, nobody was heard to lead it, and this member is to do so."""
         self._random = random
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters = LsnWaiters()
@@ -321,7 +327,6 @@ class Replica:
         """The tick and term of the newest count of healthy voters, and the count."""
 
     def _make_raft(self, start: ReplicaStart, random: Callable[[int], int]) -> Raft:
-        clock = self._host.clock
         return Raft(
             self._options.raft_config(self.shard, self.replica_id),
             self.reader,
@@ -329,8 +334,14 @@ class Replica:
             start.membership,
             start.applied,
             random,
-            lambda: int(clock.monotonic() * 1_000_000),
+            self._lease_clock_us,
         )
+
+    def _lease_clock_us(self) -> int:
+        return int(self._host.clock.monotonic() * 1_000_000)
+
+    def _applied_index(self) -> Index:
+        return self.applied
 
     def _make_intake(self, origin: int) -> Intake:
         host = self._host
@@ -357,7 +368,7 @@ class Replica:
             return None
         behind_bytes = self._options.catch_up_behind_bytes
         return CatchUpGate(
-            self._host.catch_up, start.log, behind_bytes, self._turn_came, lambda: self.stands_still
+            self._host.catch_up, start.log, behind_bytes, self._turn_came, self._stands_still
         )
 
     def _turn_came(self) -> None:
@@ -376,8 +387,11 @@ class Replica:
             clock=host.clock,
             election_timeout_s=self._options.election_timeout_s,
             on_stranger=host.strangers.heard,
-            on_claim=lambda claimant, claim: host.vouching.ask(self, claimant, claim),
+            on_claim=self._ask_voters,
         )
+
+    def _ask_voters(self, claimant: ReplicaId, claim: Claim) -> None:
+        self._host.vouching.ask(self, claimant, claim)
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -528,9 +542,8 @@ class Replica:
         self._ticks += 1
         try:
             self.raft.tick()
-            due = self._ticks == self._campaign_tick
-            if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
-                self.raft.campaign()
+            if self._ticks == self._campaign_tick:
+                self._campaign_early()
         except _BREAKS as error:
             self.fail(error)
             return
@@ -597,6 +610,31 @@ class Replica:
             self.raft.forget_leader()
             self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
             self.activate()
+
+    def begin(self) -> None:
+        """The shard has just begun, on all its members at about the same time, and nobody leads it.
+        One member, which all agree on and which is not the same for every shard, asks for pre-votes
+        at its next tick, and the shard need not wait for an election timeout.
+
+        The others may not run yet. So it asks again, after twice as long each time, until an
+        election timeout would have ended anyway. That is safe as in `unreachable`.
+        """
+        able = self.raft.membership.full_voters
+        if able and able[self.shard % len(able)] == self.replica_id:
+            self._begins = True
+            self._campaign_tick = self._ticks + 1
+
+    def _campaign_early(self) -> None:
+        """Before the election timeout: see `unreachable` and `begin`."""
+        role = self.raft.role
+        unled = self.raft.leader == NO_REPLICA
+        if self._begins:
+            self._begins = unled and 2 * self._ticks < self._options.election_ticks
+            if self._begins:
+                self._campaign_tick = 2 * self._ticks
+        # Who asks for votes already has a term of his own; he would go on to the next one.
+        if unled and (role is Role.FOLLOWER or role is Role.PRE_CANDIDATE):
+            self.raft.campaign()
 
     def wake(self) -> None:
         """The leader may be gone, or awake and not heard here; see `Raft.wake`."""
@@ -1025,6 +1063,9 @@ class Replica:
     @property
     def stands_still(self) -> bool:
         """It leads, and too few voters have what was committed to commit anything more."""
+        return self._stands_still()
+
+    def _stands_still(self) -> bool:
         healthy, voters = self.redundancy
         return healthy * 2 <= voters and self.raft.role is Role.LEADER
 

@@ -168,14 +168,15 @@ class ReplicaTable:
             # It was stopped with a write on its way. The log does not show it yet, and whoever
             # starts from the log as it is has forgotten a vote or an entry that gets durable.
             await engine.commit(shard, [])
-        if directory.logdb.log(shard, replica_id).bootstrap is None:
+        first = directory.logdb.log(shard, replica_id).bootstrap is None
+        if first:
             update = first_update(shard, replica_id, membership, join=join)
             await engine.commit(shard, [update])
         self._check_startable(shard, replica_id, directory.incarnation)
         if shard in self._running:
             return
         try:
-            self._run(shard, replica_id, directory)
+            self._run(shard, replica_id, directory, begins=first and not join)
         except Halted as halted:
             self.halts.note(shard, replica_id, directory, halted.message)
             raise
@@ -244,7 +245,14 @@ class ReplicaTable:
             raise Halted(faulty, shard=shard)
         return directory
 
-    def _run(self, shard: ShardId, replica_id: ReplicaId, directory: Directory) -> None:
+    def _run(
+        self,
+        shard: ShardId,
+        replica_id: ReplicaId,
+        directory: Directory,
+        *,
+        begins: bool = False,
+    ) -> None:
         log = directory.logdb.log(shard, replica_id)
         machine = self._machine(log)
         snapshot = choose_start(log, directory.newest_export(shard, replica_id), machine)
@@ -272,6 +280,8 @@ class ReplicaTable:
         self._running[shard] = replica
         self.halts.forget(shard)
         replica.set_room()
+        if begins:
+            replica.begin()
         replica.activate()
         self._host.tell(ReplicaStarted(shard, replica_id))
 

@@ -297,12 +297,14 @@ def _snapshot_of_another_index_started_from() -> None:
 def partial_export(original: Any, mutate: Callable[[Any], Any]) -> Any:
     """`ReplicaTable._run` with another answer to what the newest export is."""
 
-    def run(self: ReplicaTable, shard: Any, replica: Any, directory: Directory) -> None:
+    def run(
+        self: ReplicaTable, shard: Any, replica: Any, directory: Directory, *, begins: bool = False
+    ) -> None:
         newest = directory.newest_export
         owner = newest.__self__  # type: ignore[attr-defined]
         directory.newest_export = partial(mutate(type(owner).newest), owner)
         try:
-            original(self, shard, replica, directory)
+            original(self, shard, replica, directory, begins=begins)
         finally:
             directory.newest_export = newest
 
