@@ -11,6 +11,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady
 
 from logservice import bounds
+from logservice.config import RaftSection
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
@@ -257,6 +258,7 @@ def test_shard_0_quiesces_between_its_entries() -> None:
 
     assert ticks(1) == 200
     assert ticks(0) * 50 == bounds.HAKEEPER_QUIESCE_MS
+    assert ticks(0) + 1 < RaftSection().heartbeat_every_ticks, "it sends no heartbeat before"
     assert ticks(0, tick_ms=1000) == 2
     assert ticks(0, quiesce_ticks=3) == 3
     assert ticks(0, quiesce_ticks=0) == 0

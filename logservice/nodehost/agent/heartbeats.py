@@ -27,7 +27,8 @@ not replace the replicas here as long as they lead. Why it was turned away is ke
 which says it until a heartbeat is answered.
 
 Heartbeats of stores with a replica of shard 0 go together: each entry of shard 0 that is applied
-here sends one that is nearly due (`hakeeper_applied`).
+here sends one that is nearly due (`hakeeper_applied`), and the next one is due a little earlier, in
+time for the entry of its second (`together`).
 
 A heartbeat that is not answered is one line in the log for each reason, and not one for each
 interval: a store may be turned away for days.
@@ -99,6 +100,9 @@ changed."""
 _TOGETHER: Final = 0.25
 """Of the interval: by so much a heartbeat may be early to go with those of other stores."""
 
+_EARLIER: Final = 0.1
+"""Of the interval: by no more than that one heartbeat comes earlier to go with those of others."""
+
 _DETAIL_CHARACTERS = 1024
 """What `wire_types.Detail` takes."""
 
@@ -158,6 +162,8 @@ class HeartbeatSender:
         self._interval_s = interval_s
         self._pause = Pause()
         self._next_s = 0.0
+        self._missed = False
+        """The heartbeat that begins goes behind an entry that it should go with."""
         self._unattributed_loss = tuple(unattributed_loss)
         self._boot_id = host.identity.boot_id
         self._sequence = 0
@@ -191,18 +197,24 @@ class HeartbeatSender:
                 self._host.transport.set_address(store, *self._book.candidates(store))
         try:
             while True:
-                started_s = self._host.clock.monotonic()
+                started_s, in_s = self._host.clock.monotonic(), self._next_in_s()
                 try:
                     await self.beat_once()
                 except LogServiceError as error:
                     if error.reason not in self._unanswered:
                         self._unanswered.add(error.reason)
                         logger.info("heartbeat was not answered: %s", error)
-                passed_s = self._host.clock.monotonic() - started_s
-                self._next_s = started_s + self._interval_s
-                await self._pause.sleep(max(0.0, self._interval_s - passed_s))
+                self._next_s = started_s + in_s
+                await self._pause.sleep(self._next_s - self._host.clock.monotonic())
         finally:
             await self.stop()
+
+    def _next_in_s(self) -> float:
+        """From the heartbeat that begins to the next one."""
+        missed, self._missed = self._missed, False
+        if not missed:
+            return self._interval_s
+        return self._interval_s - min(2 * bounds.HAKEEPER_TOGETHER_S, self._interval_s * _EARLIER)
 
     def hakeeper_applied(self) -> None:
         """An entry of shard 0 was applied here: a heartbeat that is nearly due goes now. So the
@@ -211,6 +223,7 @@ class HeartbeatSender:
         """
         early_s = self._next_s - self._host.clock.monotonic()
         if 0 < early_s <= self._interval_s * _TOGETHER:
+            self._missed = True
             self._pause.end()
 
     async def stop(self) -> None:
