@@ -53,9 +53,9 @@ TICK_SLEEP_REPLICAS_MAX: Final = 64
 """With more replicas that count time a store sleeps through no tick: to ask each of them when it is
 due costs what ticking it does."""
 
-HAKEEPER_QUIESCE_MS: Final = 250
+HAKEEPER_QUIESCE_MS: Final = 150
 """Shard 0 quiesces when it was idle for so long: longer than from one of HAKeeper's ticks to the
-next while something waits for them, and a quarter of the second that passes otherwise."""
+next while something waits for them, and with the default ticks before its first heartbeat."""
 
 LISTENERS_MAX: Final = 16
 """Listeners to one NodeHost's events; each has a thread."""
@@ -151,6 +151,10 @@ for some seconds has to hear again comes from the leader, so a witness needs non
 
 HEARTBEAT_TIMEOUT_S: Final = 3.0
 """A heartbeat's way to shard 0 and back; after that the next one is sent whatever became of it."""
+
+HAKEEPER_TOGETHER_S: Final = 0.03
+"""At shard 0's leader the first heartbeat of a second, or its ticks, waits so long for the others:
+longer than an entry takes to be applied everywhere, and nothing beside a store's time-out."""
 
 DIRECTORY_PAGES_PER_BEAT_MAX: Final = 8
 """Pages of the directory that a store asks for after one heartbeat: 2048 logs a second, so that a

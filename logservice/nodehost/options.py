@@ -60,7 +60,8 @@ class NodeHostOptions:
         """What a core runs with.
 
         Shard 0 gets an entry or two each second and nothing in between, so it never waits as long
-        as a log does: it quiesces when two of HAKeeper's ticks could have come and did not.
+        as a log does: it quiesces when one of HAKeeper's ticks could have come and did not. By
+        default that is before its first heartbeat, so between two of its entries it sends none.
         """
         quiesce_ticks = self.quiesce_ticks
         if shard == HAKEEPER_SHARD:

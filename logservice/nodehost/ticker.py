@@ -51,8 +51,11 @@ class Ticker:
         """When the newest counted tick was."""
         self._sleeps = 1
         """How many ticks the timer waits for, from then on."""
+        self._busy = True
+        """Something was due at the next tick when that was asked last."""
         self._timer: asyncio.TimerHandle | None = None
         self._looks_again = False
+        self._later = False
         self._context = Context()
         """Nothing that happens in a tick belongs to the call in which the timer was set."""
 
@@ -81,20 +84,26 @@ class Ticker:
         if ticks > 0:
             self._count(ticks, self._counted_s + ticks * self._tick_s, self._sleeps - ticks, now_s)
 
-    def look_again(self) -> None:
+    def look_again(self, *, later: bool = False) -> None:
         """Something has happened: in the next turn of the loop, behind what was scheduled before,
-        ask when something is due.
+        ask when something is due. In a busy store the next tick asks.
+
+        `later`: what was due may be due later now. Otherwise no timer is set for what is, because
+        that may be so with each message.
         """
-        if self._sleeps > 1 and not self._looks_again:
+        if self._busy:
+            return
+        self._later |= later
+        if (self._sleeps > 1 or later) and not self._looks_again:
             self._looks_again = True
             asyncio.get_running_loop().call_soon(self._look_again, context=self._context)
 
     def _look_again(self) -> None:
-        self._looks_again = False
-        if self._timer is None or self._sleeps == 1:
+        later, self._looks_again, self._later = self._later, False, False
+        if self._timer is None or self._busy:
             return
         ticks = self._asked()
-        if ticks < self._sleeps:
+        if ticks < self._sleeps or (later and ticks > self._sleeps):
             self._sleep(ticks)
 
     def _fire(self) -> None:
@@ -106,6 +115,15 @@ class Ticker:
         self._count(self._sleeps, min(due_s, now_s), 1, now_s)
         if self._timer is not None:
             self._sleep(self._asked())
+            if self._sleeps == 1:
+                # Perhaps only because of what these ticks began, which happens before that.
+                asyncio.get_running_loop().call_soon(self._look_behind, context=self._context)
+
+    def _look_behind(self) -> None:
+        if self._timer is not None and self._sleeps == 1:
+            ticks = self._asked()
+            if ticks > 1:
+                self._sleep(ticks)
 
     def _is_late(self, now_s: float) -> bool:
         return now_s >= self._counted_s + (self._sleeps + 1) * self._tick_s
@@ -137,6 +155,7 @@ class Ticker:
         now_s = self._clock.monotonic()
         least_s = now_s + self._tick_s / 2 - ticks * self._tick_s
         self._counted_s, self._sleeps = max(self._counted_s, least_s), ticks
+        self._busy = ticks == 1
         wait_s = self._counted_s + ticks * self._tick_s - now_s
         self._timer = asyncio.get_running_loop().call_later(
             wait_s, self._fire, context=self._context

@@ -14,6 +14,7 @@ from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, St
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Member
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration, HAKeeperTicks
+from logservice.nodehost.agent.together import Together
 from logservice.versions import NEWEST
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
 from tests.waiting import eventually
@@ -28,7 +29,7 @@ def rig(*, leads: bool = True) -> tuple[FakeHost, HAKeeperTicks]:
     host.local.membership = MEMBERSHIP
     host.bootstraps[HAKEEPER_SHARD] = Bootstrap(MEMBERSHIP, join=False)
     host.leads = leads
-    return host, HAKeeperTicks(host, FIRST, interval_s=0.1)
+    return host, HAKeeperTicks(host, FIRST, Together(host), interval_s=0.1)
 
 
 async def test_the_leader_configures_once_and_then_ticks() -> None:
@@ -124,7 +125,7 @@ async def test_a_tick_of_a_deposed_leader_does_not_count() -> None:
 
 async def test_failures_cost_one_tick_each() -> None:
     host, _ = rig()
-    shell = HAKeeperTicks(host, FIRST, interval_s=0.01)
+    shell = HAKeeperTicks(host, FIRST, Together(host), interval_s=0.01)
     host.propose_failures = [NotReady(), StaleEpoch()]
     task = asyncio.get_running_loop().create_task(shell.run())
     shard0 = host.local

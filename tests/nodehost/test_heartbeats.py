@@ -254,6 +254,13 @@ async def test_heartbeats_of_stores_with_a_replica_of_shard_0_go_together(
     for clock.now_s in (9.0, 9.7, 9.8, 9.99, 10.0, 10.5):
         rig.sender.hakeeper_applied()
     assert ended == [9.8, 9.99], "when it is nearly due, and never twice"
+    earlier_s = 2 * bounds.HAKEEPER_TOGETHER_S
+    assert rig.sender._next_in_s() == 1.0 - earlier_s, "in time for the entry that it missed"
+    assert rig.sender._next_in_s() == 1.0
+    rig.sender._interval_s, rig.sender._next_s = 0.2, 20.0
+    clock.now_s = 19.99
+    rig.sender.hakeeper_applied()
+    assert rig.sender._next_in_s() == pytest.approx(0.18), "and by no more than a tenth"
 
 
 async def test_the_commands_of_the_first_start_are_fetched_as_soon_as_they_are_there(

@@ -11,6 +11,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady
 
 from logservice import bounds
+from logservice.config import RaftSection
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
@@ -193,6 +194,41 @@ async def test_one_of_two_stores_asks_and_the_other_answers(tmp_path: Path) -> N
     await cluster.down()
 
 
+async def test_a_store_that_is_asked_beats_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then waits a tick longer than the one that asks. A greater name is nothing to it."""
+    cluster = Cluster(tmp_path)
+    for store in cluster.stores.values():
+        store.quiesce_ticks, store.version = 10, NEWEST
+    await cluster.up()
+    leader = await quiesce_all(cluster)
+    for number in (1, 2, 3):
+        cluster.host(number).ticker.stop()
+    beats = cluster.host(max(leader, 2))._quiescence
+    every, last = beats._beat_ticks, beats._newest_beat
+    assert every > 3, "else there is nothing between two beats"
+    heard = (0, 0)
+
+    async def asked(number: int, ticks: int) -> tuple[int, int]:
+        """The newest beat and the next one, after so many ticks and a question."""
+        beats._ticks = last + ticks
+        await beats._on_beat(cluster.host(number).identity, heard)
+        return beats._newest_beat - last, beats._next_beat - last
+
+    beats._next_beat = last + every
+    for greater in range(max(leader, 2) + 1, 4):
+        assert await asked(greater, every - 1) == (0, every)
+    assert await asked(1, every // 2) == (0, every + 1), "it has just beaten"
+    assert await asked(1, every) == (every, 2 * every + 1)
+    assert await asked(1, every) == (every, 2 * every + 1), "once is enough"
+    beats._ticks = 2 * every + 1 + last - 1
+    beats.tick(0.0)
+    assert beats._newest_beat == 2 * every + 1 + last, "nobody asked"
+    assert beats._next_beat == 3 * every + 1 + last
+    await cluster.down()
+
+
 async def test_an_idle_store_sleeps_until_the_next_beat(cluster: Cluster) -> None:
     """And a replica that is asked for something has each tick counted."""
     leader = await quiesce_all(cluster)
@@ -222,6 +258,7 @@ def test_shard_0_quiesces_between_its_entries() -> None:
 
     assert ticks(1) == 200
     assert ticks(0) * 50 == bounds.HAKEEPER_QUIESCE_MS
+    assert ticks(0) + 1 < RaftSection().heartbeat_every_ticks, "it sends no heartbeat before"
     assert ticks(0, tick_ms=1000) == 2
     assert ticks(0, quiesce_ticks=3) == 3
     assert ticks(0, quiesce_ticks=0) == 0

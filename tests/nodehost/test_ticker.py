@@ -145,6 +145,38 @@ def test_what_is_due_later_sets_no_timer(rig: Rig) -> None:
     assert rig.timers.set == timers
 
 
+@pytest.mark.parametrize("passed", [2.5, 9.5])
+def test_a_timer_is_set_for_later_if_that_is_asked_for(rig: Rig, passed: float) -> None:
+    """Also just before it would fire. No tick is lost by that."""
+    rig.due = 10
+    rig.timers.pass_s(TICK_S)
+    rig.timers.pass_s(TICK_S * passed)
+    rig.due = 12
+    rig.ticker.catch_up()
+    rig.ticker.look_again()
+    rig.ticker.look_again(later=True)
+    rig.timers.turn()
+    rig.timers.pass_s(TICK_S * 11.4)
+    assert rig.ticks == 1 + int(passed)
+    rig.timers.pass_s(TICK_S)
+    assert rig.ticks == 1 + int(passed) + 12
+
+
+def test_what_a_tick_begins_is_looked_at_when_it_is_done(rig: Rig) -> None:
+    """A tick that sends something leaves the store busy until the pass behind it."""
+
+    def begins() -> None:
+        rig.due = 1
+        rig.timers.soon.append(done)
+
+    def done() -> None:
+        rig.due = 10
+
+    rig.then = begins
+    rig.timers.pass_s(TICK_S * 21 + 0.01)
+    assert rig.counted == [1, 10, 10]
+
+
 @pytest.mark.parametrize("hears", [False, True])
 def test_a_stall_counts_as_one_tick(rig: Rig, hears: bool) -> None:
     """INV-HOST-TICK: also in the midst of a sleep, and whoever notices it first."""

@@ -65,6 +65,7 @@ from logservice.hakeeper.repair.rehearsal import BalancePlan
 from logservice.hakeeper.wishes.impact import Impact
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.agent.address_book import AddressBook
+from logservice.nodehost.agent.together import Together
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.peers.applied import APPLIED_ARRAY
 from logservice.nodehost.peers.question import Asker, Form, Question, question
@@ -161,6 +162,8 @@ class HAKeeperClient:
         """Call `serve` before the transport starts, so that other stores can ask this one."""
         self._host = host
         self._book = book
+        self.together = Together(host)
+        """With what else a heartbeat goes into shard 0."""
         self._last_good = ""
 
     def serve(self) -> None:
@@ -185,6 +188,8 @@ class HAKeeperClient:
         question = HEARTBEAT if isinstance(proposal, proposals.StoreHeartbeat) else PROPOSE
 
         async def here(limit_s: float) -> Applied:
+            if question is HEARTBEAT:
+                await self.together.wait()
             return await self._host.propose(HAKEEPER_SHARD, proposed.command, limit_s)
 
         async def there(target: str, limit_s: float) -> Applied:
@@ -367,6 +372,7 @@ class HAKeeperClient:
         if beat.store != peer.store_id or not stated.issuperset(peer.incarnations):
             raise self._host.requests.refuse(peer, HEARTBEAT, "not its own")
         try:
+            await self.together.wait()
             return await self._apply(asked)
         except (NotLeader, ShardNotFound) as error:
             raise self._with_way(error) from error

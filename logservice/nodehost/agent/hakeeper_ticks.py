@@ -17,8 +17,9 @@ so time is never fast.
 So the loop sleeps through the ticks that it saves up, and everywhere but at the leader: only an
 entry that is applied can end the quiet or make a leader (its term's first one), and `applied` is
 told of each. An entry that comes when most of the ticks are saved takes them along: two entries one
-after the other cost three disks less than two apart. Ticks that a stalled process slept through
-longer than it meant to count as one.
+after the other cost three disks less than two apart. And it waits a moment for the heartbeats of
+its second (`together`). Ticks that a stalled process slept through longer than it meant to count as
+one.
 
 Shard 0 compacts itself: the truncation worker visits it like any other replica.
 """
@@ -37,6 +38,7 @@ from logservice.hakeeper.answers import queries
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Term
+from logservice.nodehost.agent.together import Together
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.pause import Pause
@@ -68,12 +70,19 @@ class FirstConfiguration:
 class HAKeeperTicks:
     """One per store; `run` until cancelled, or `tick_once` by whoever keeps the time."""
 
-    def __init__(self, host: NodeHost, first: FirstConfiguration, interval_s: float = 0.1) -> None:
+    def __init__(
+        self,
+        host: NodeHost,
+        first: FirstConfiguration,
+        together: Together,
+        interval_s: float = 0.1,
+    ) -> None:
         """`interval_s`: length of one of HAKeeper's ticks; `first.store_timeout_s` is counted in
-        it.
+        it. `together`: with what else an entry goes.
         """
         self._host = host
         self._first = first
+        self._together = together
         self._interval_s = interval_s
         self._saved = 0
         self._pause = Pause()
@@ -96,7 +105,7 @@ class HAKeeperTicks:
                 self._led = await self.tick_once(passed)
                 if not self._led:
                     self._sleeps = bounds.HAKEEPER_TICKS_PER_ENTRY_MAX
-                elif self._saved or self._quiet():
+                elif self._saved or self._together.quiet():
                     self._sleeps = self._most - self._saved
             except LogServiceError as error:
                 logger.debug("HAKeeper's tick was not applied: %s", error)
@@ -110,7 +119,7 @@ class HAKeeperTicks:
         if self._sleeps == 1 or not self._leads():
             return
         self._ripe = self._led and self._saved + self._passed() > self._most * _RIPE
-        if self._ripe or not self._led or not self._quiet():
+        if self._ripe or not self._led or not self._together.quiet():
             self._pause.end()
 
     def _until_s(self, ticks: int) -> float:
@@ -135,9 +144,6 @@ class HAKeeperTicks:
         info = self._host.replicas.info(HAKEEPER_SHARD)
         return info is not None and info.role is Role.LEADER
 
-    def _quiet(self) -> bool:
-        return bool(self._host.stale_lookup(HAKEEPER_SHARD, queries.IsQuiet()))
-
     @property
     def _most(self) -> int:
         """Ticks that an entry may bring."""
@@ -159,8 +165,9 @@ class HAKeeperTicks:
         version, most = self._host.cluster_version.value, self._most
         self._saved += passed
         ripe, self._ripe = self._ripe, False
-        if self._saved < most and not ripe and self._quiet():
+        if self._saved < most and not ripe and self._together.quiet():
             return True
+        await self._together.wait()
         tick, self._saved = proposals.Tick(Term(info.term), min(self._saved, most)), 0
         await self._host.propose(
             HAKEEPER_SHARD, proposals.encode(tick, version), bounds.HAKEEPER_ATTEMPT_TIMEOUT_S

@@ -27,8 +27,13 @@ not replace the replicas here as long as they lead. Why it was turned away is ke
 which says it until a heartbeat is answered.
 
 Heartbeats of stores with a replica of shard 0 go together: each entry of shard 0 that is applied
+<<<<<<< HEAD
 here sends one that is nearly due (`hakeeper_applied`). At the cluster's first start the entry that
 places the first shards sends one in any case: its answer carries the commands that start them.
+=======
+here sends one that is nearly due (`hakeeper_applied`), and the next one is due a little earlier, in
+time for the entry of its second (`together`).
+>>>>>>> idle3
 
 A heartbeat that is not answered is one line in the log for each reason, and not one for each
 interval: a store may be turned away for days.
@@ -101,7 +106,12 @@ changed."""
 _TOGETHER: Final = 0.25
 """Of the interval: by so much a heartbeat may be early to go with those of other stores."""
 
+<<<<<<< HEAD
 _UNPLACED: Final = (Phase.CREATED, Phase.BOOTSTRAPPING)
+=======
+_EARLIER: Final = 0.1
+"""Of the interval: by no more than that one heartbeat comes earlier to go with those of others."""
+>>>>>>> idle3
 
 _DETAIL_CHARACTERS = 1024
 """What `wire_types.Detail` takes."""
@@ -162,8 +172,13 @@ class HeartbeatSender:
         self._interval_s = interval_s
         self._pause = Pause()
         self._next_s = 0.0
+<<<<<<< HEAD
         self._unplaced = False
         """The newest answer said that the first shards are not placed yet."""
+=======
+        self._missed = False
+        """The heartbeat that begins goes behind an entry that it should go with."""
+>>>>>>> idle3
         self._unattributed_loss = tuple(unattributed_loss)
         self._boot_id = host.identity.boot_id
         self._sequence = 0
@@ -197,19 +212,31 @@ class HeartbeatSender:
                 self._host.transport.set_address(store, *self._book.candidates(store))
         try:
             while True:
-                started_s = self._host.clock.monotonic()
+                started_s, in_s = self._host.clock.monotonic(), self._next_in_s()
                 try:
                     await self.beat_once()
                 except LogServiceError as error:
                     if error.reason not in self._unanswered:
                         self._unanswered.add(error.reason)
                         logger.info("heartbeat was not answered: %s", error)
+<<<<<<< HEAD
                 passed_s = self._host.clock.monotonic() - started_s
                 self._next_s = started_s + self._interval_s
                 wait_s = 0.0 if self._placed_now() else self._interval_s - passed_s
                 await self._pause.sleep(max(0.0, wait_s))
+=======
+                self._next_s = started_s + in_s
+                await self._pause.sleep(self._next_s - self._host.clock.monotonic())
+>>>>>>> idle3
         finally:
             await self.stop()
+
+    def _next_in_s(self) -> float:
+        """From the heartbeat that begins to the next one."""
+        missed, self._missed = self._missed, False
+        if not missed:
+            return self._interval_s
+        return self._interval_s - min(2 * bounds.HAKEEPER_TOGETHER_S, self._interval_s * _EARLIER)
 
     def hakeeper_applied(self) -> None:
         """An entry of shard 0 was applied here: a heartbeat that is nearly due goes now. So the
@@ -217,7 +244,12 @@ class HeartbeatSender:
         busy once in an interval, not once for each store.
         """
         early_s = self._next_s - self._host.clock.monotonic()
+<<<<<<< HEAD
         if early_s > 0 and (early_s <= self._interval_s * _TOGETHER or self._placed_now()):
+=======
+        if 0 < early_s <= self._interval_s * _TOGETHER:
+            self._missed = True
+>>>>>>> idle3
             self._pause.end()
 
     def _placed_now(self) -> bool:

@@ -281,13 +281,11 @@ class StoreParts:
             seams.state_machines,
         )
         self.comparer = Comparer(
-            host.replicas,
-            host.requests,
-            seams.clock,
-            pass_interval_s=settings.compare_interval_s,
+            host.replicas, host.requests, seams.clock, pass_interval_s=settings.compare_interval_s
         )
         self.heartbeats: HeartbeatSender | None = None
-        self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
+        together, tick_s = self.client.together, settings.hakeeper_tick_s
+        self.shell = HAKeeperTicks(host, settings.first, together, tick_s)
 
     @property
     def _books(self) -> Mapping[str, AddressBook | Directory | AccessBook]:

@@ -24,6 +24,9 @@ From cluster version 2 on the answer to a beat is itself one: digest, count and 
 that answers. So of two stores only the one with the lesser name asks, as long as it does: the other
 asks, too, when it was not asked for a little longer than a beat takes.
 
+A store that is asked by one of a lesser name beats along with it, so that all wake up together. It
+waits for that one a tick longer than a beat takes, so beats are a tick further apart at most.
+
 INV-QUIESCE-3: a replica that is not ticked has nothing that time could change: no request, no read,
 nothing to apply or to send.
 A beat resets no election timer: replicas that count time are ticked, and listen to their leader
@@ -136,6 +139,8 @@ class Quiescence:
         self._beat_ticks = max(1, options.election_ticks // 4)
         self._silent_ticks = options.election_ticks + self._beat_ticks
         self._ticks = 0
+        self._newest_beat = 0
+        self._next_beat = self._beat_ticks
         self._ticked: dict[ShardId, Replica] = {}
         self._quiesced: dict[ShardId, _Quiesced] = {}
         self._peers: dict[StoreId, _Peer] = {}
@@ -192,14 +197,15 @@ class Quiescence:
                 replica.serve_intake()
             elif replica.idle and not replica.damaged:
                 self._quiesce(replica)
-        if self._ticks % self._beat_ticks == 0:
+        if self._ticks >= self._next_beat:
             self._beat()
+            self._next_beat = self._newest_beat + self._beat_ticks
 
     def ticks_to_act(self) -> int:
         """In how many ticks `tick` may do more than count, unless something happens before."""
         if len(self._ticked) > bounds.TICK_SLEEP_REPLICAS_MAX:
             return 1
-        ticks = self._beat_ticks - self._ticks % self._beat_ticks
+        ticks = self._next_beat - self._ticks
         if not self._owed and all(map(self._is_spared, self._peers, self._peers.values())):
             ticks += self._beat_ticks  # nobody is asked at the next beat, as it seems
         for replica in self._ticked.values():
@@ -244,7 +250,15 @@ class Quiescence:
 
     # --- beats ------------------------------------------------------------------------------------
 
+    def _beat_along(self) -> None:
+        """A store that asks has beaten: beat with it, now and next time."""
+        if self._ticks - self._newest_beat > self._beat_ticks // 2:
+            self._beat()
+        self._next_beat = self._newest_beat + self._beat_ticks + 1
+        self._ticker.look_again(later=True)
+
     def _beat(self) -> None:
+        self._newest_beat = self._ticks
         for store, peer in list(self._peers.items()):
             if self._ticks - peer.heard > self._silent_ticks:
                 self._lost(store, peer)
@@ -256,7 +270,7 @@ class Quiescence:
 
     def _is_spared(self, store: StoreId, peer: _Peer) -> bool:
         """That store asks, so it need not be asked."""
-        patience_ticks = self._beat_ticks + 2
+        patience_ticks = self._beat_ticks + 3
         return (
             store < self._store
             and peer.answered is not None
@@ -293,6 +307,8 @@ class Quiescence:
                 self._owed.add(store)
         elif answers:
             peer.answered = self._ticks
+            if store < self._store:
+                self._beat_along()
         if not answers:
             return None
         led = (peer.led, peer.led_count) if peer is not None else _LEADS_NONE
