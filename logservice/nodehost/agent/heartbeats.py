@@ -27,13 +27,9 @@ not replace the replicas here as long as they lead. Why it was turned away is ke
 which says it until a heartbeat is answered.
 
 Heartbeats of stores with a replica of shard 0 go together: each entry of shard 0 that is applied
-<<<<<<< HEAD
-here sends one that is nearly due (`hakeeper_applied`). At the cluster's first start the entry that
-places the first shards sends one in any case: its answer carries the commands that start them.
-=======
 here sends one that is nearly due (`hakeeper_applied`), and the next one is due a little earlier, in
-time for the entry of its second (`together`).
->>>>>>> idle3
+time for the entry of its second (`together`). At the cluster's first start the entry that places
+the first shards sends one in any case: its answer carries the commands that start them.
 
 A heartbeat that is not answered is one line in the log for each reason, and not one for each
 interval: a store may be turned away for days.
@@ -106,12 +102,10 @@ changed."""
 _TOGETHER: Final = 0.25
 """Of the interval: by so much a heartbeat may be early to go with those of other stores."""
 
-<<<<<<< HEAD
-_UNPLACED: Final = (Phase.CREATED, Phase.BOOTSTRAPPING)
-=======
 _EARLIER: Final = 0.1
 """Of the interval: by no more than that one heartbeat comes earlier to go with those of others."""
->>>>>>> idle3
+
+_UNPLACED: Final = (Phase.CREATED, Phase.BOOTSTRAPPING)
 
 _DETAIL_CHARACTERS = 1024
 """What `wire_types.Detail` takes."""
@@ -172,13 +166,10 @@ class HeartbeatSender:
         self._interval_s = interval_s
         self._pause = Pause()
         self._next_s = 0.0
-<<<<<<< HEAD
-        self._unplaced = False
-        """The newest answer said that the first shards are not placed yet."""
-=======
         self._missed = False
         """The heartbeat that begins goes behind an entry that it should go with."""
->>>>>>> idle3
+        self._unplaced = False
+        """The newest answer said that the first shards are not placed yet."""
         self._unattributed_loss = tuple(unattributed_loss)
         self._boot_id = host.identity.boot_id
         self._sequence = 0
@@ -219,15 +210,9 @@ class HeartbeatSender:
                     if error.reason not in self._unanswered:
                         self._unanswered.add(error.reason)
                         logger.info("heartbeat was not answered: %s", error)
-<<<<<<< HEAD
-                passed_s = self._host.clock.monotonic() - started_s
-                self._next_s = started_s + self._interval_s
-                wait_s = 0.0 if self._placed_now() else self._interval_s - passed_s
-                await self._pause.sleep(max(0.0, wait_s))
-=======
                 self._next_s = started_s + in_s
-                await self._pause.sleep(self._next_s - self._host.clock.monotonic())
->>>>>>> idle3
+                left_s = self._next_s - self._host.clock.monotonic()
+                await self._pause.sleep(0.0 if self._placed_now() else left_s)
         finally:
             await self.stop()
 
@@ -244,12 +229,11 @@ class HeartbeatSender:
         busy once in an interval, not once for each store.
         """
         early_s = self._next_s - self._host.clock.monotonic()
-<<<<<<< HEAD
-        if early_s > 0 and (early_s <= self._interval_s * _TOGETHER or self._placed_now()):
-=======
-        if 0 < early_s <= self._interval_s * _TOGETHER:
-            self._missed = True
->>>>>>> idle3
+        if early_s <= 0:
+            return
+        nearly = early_s <= self._interval_s * _TOGETHER
+        self._missed |= nearly
+        if nearly or self._placed_now():
             self._pause.end()
 
     def _placed_now(self) -> bool:
