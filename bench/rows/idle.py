@@ -34,7 +34,7 @@ def idle(shards: int, setting: Setting) -> Iterator[list[Bout]]:
     """
     if shards > 1:
         shards = int(setting.size(shards, shards // 10, "shards"))
-    settle_s = setting.size(30, 15, "s until the shards sleep")
+    settle_s = setting.size(60, 15, "s until the shards sleep")
     watch_s = setting.size(30, 10, "s watched")
     few: list[Figure] = []
 

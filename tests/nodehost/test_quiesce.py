@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -172,24 +173,27 @@ async def test_one_of_two_stores_asks_and_the_other_answers(tmp_path: Path) -> N
     await cluster.up()
     await quiesce_all(cluster)
     await ticks_pass(cluster, 1, 40)  # who asked before they knew of each other has stopped
-    asked: set[tuple[str, str]] = set()
+    asked: Counter[tuple[str, str]] = Counter()
     for number in (1, 2, 3):
         host = cluster.host(number)
 
         async def hear(
             sender: PeerIdentity, beat: tuple[int, ...], own: NodeHost = host
         ) -> tuple[int, ...] | None:
-            asked.add((sender.store_id, own.identity.store_id))
+            asked[sender.store_id, own.identity.store_id] += 1
             return await own._quiescence._on_beat(sender, beat)
 
         host.requests.register(quiesce.BEAT, hear)
     await ticks_pass(cluster, 1, 60)
-    assert asked <= {("store-1", "store-2"), ("store-1", "store-3"), ("store-2", "store-3")}
-    assert len(asked) >= 2, (
+    first = {pair: count for pair, count in asked.items() if pair[0] < pair[1]}
+    assert len(first) >= 2, (
         "two followers share their leaders only, so they may have nothing to say"
     )
+    # On a busy machine one may be late, and then the other asks.
+    assert sum(first.values()) > 4 * (asked.total() - sum(first.values()))
     assert quiesced(cluster) == {1, 2, 3}
     cluster.host(1).ticker.stop()
+    asked.clear()
     await eventually(lambda: {one for one, other in asked if other == "store-1"} != set())
     await cluster.down()
 
