@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from logservice_client import ShardNotFound, SyncLogClient
 
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
@@ -32,6 +33,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
     try:
         running.up(60)
+        with SyncLogClient(running.endpoints()) as client:
+            # What the stores remember later is what HAKeeper has been told by then.
+            wait_until(lambda: reported(client) == 3)
         for name in EMPTIED:
             running.stop(name)
             shutil.rmtree(running.process(name).directory / "data")
@@ -40,6 +44,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
     finally:
         kill_stores(running)
+
+
+def reported(client: SyncLogClient) -> int:
+    """Replicas of the first log that HAKeeper was told of."""
+    try:
+        info = client.hakeeper.shard_info(1, fresh=True, timeout=60)
+    except ShardNotFound:
+        return 0
+    return sum(one.reported for one in info.replicas)
 
 
 @pytest.fixture

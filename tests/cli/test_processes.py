@@ -215,9 +215,9 @@ def test_shards_and_stores(ctl: Program, cluster: LocalCluster, shard: int) -> N
     table = ctl("shards").out
     assert "hakeeper" in table
     assert "leader" in table
-    # A shard that was just created is flagged until its leader has been reported.
-    wait_until(lambda: ctl("repairs").code == 0)
-    assert ctl.json("repairs") == []
+    # A shard that was just created is flagged until its leader has been reported, and to start a
+    # replica is a repair until it has been reported, too.
+    wait_until(lambda: ctl("repairs").code == 0 and ctl.json("repairs") == [])
     address = cluster.endpoints()[0]
     said = ctl.json("store", address)
     assert isinstance(said, dict)
