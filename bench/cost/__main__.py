@@ -128,13 +128,17 @@ def _cells(counts: Counts, moved: dict[str, float], acked: int) -> list[str]:
     cpu = {name: s / acked * 1e6 for name, s in counts.cpu_s.items()}
     most = sorted(cpu.items(), key=lambda item: -item[1])
     return [
-        f"{sum(cpu.values()):.0f}",
-        ", ".join(f"{name} {us:.0f}" for name, us in most[:3] if us >= 1),
+        _us(sum(cpu.values())),
+        ", ".join(f"{name} {_us(us)}" for name, us in most[:3] if us >= 0.1),
         f"{counts.switches / acked:.2f}",
         _per(acked, moved.get("logservice_commit_groups_total", 0.0)),
         _per(acked, moved.get("logservice_entries_written_total", 0.0)),
         f"{counts.written_bytes / acked:.0f}",
     ]
+
+
+def _us(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def _per(acked: int, parts: float) -> str:

@@ -42,6 +42,8 @@ class RawFiles:
         self._paths = [directory / f"raw-{number}" for number in range(count)]
         self._files = [os.open(path, os.O_RDWR | os.O_CREAT, 0o600) for path in self._paths]
         self._piece = os.urandom(PIECE)
+        self._writers: list[threading.Thread] = []
+        self._closed = False
         for file in self._files:
             for offset in range(0, FILE_BYTES, PIECE):
                 os.pwrite(file, self._piece, offset)
@@ -66,20 +68,23 @@ class RawFiles:
         began = time.perf_counter()
 
         def write(place: int) -> None:
-            while time.perf_counter() < began + seconds:
+            while time.perf_counter() < began + seconds and not self._closed:
                 os.pwrite(self._files[place], self._piece, written[place] % FILE_BYTES)
                 os.fdatasync(self._files[place])
                 written[place] += PIECE
 
-        threads = [threading.Thread(target=write, args=(one,)) for one in range(len(written))]
-        for thread in threads:
+        self._writers = [threading.Thread(target=write, args=(one,)) for one in range(len(written))]
+        for thread in self._writers:
             thread.start()
-        for thread in threads:
+        for thread in self._writers:
             thread.join()
         return sum(written) / len(written) / (time.perf_counter() - began)
 
     def close(self) -> None:
-        """Remove them."""
+        """Remove them. Who still writes, because a run was stopped, ends first."""
+        self._closed = True
+        for thread in self._writers:
+            thread.join()
         for file, path in zip(self._files, self._paths, strict=True):
             os.close(file)
             path.unlink()

@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc.aio
 from logservice_client import LogClient, Shard
 from logservice_wire.block import encode_block
+from logservice_wire.rpcs import GET_SHARD_STATUS, serialize
 from logservice_wire.v1 import log_pb2
 
 from bench.load.closed_loop import Request, measure
@@ -31,6 +32,8 @@ SHARD: Final = 1
 TIMEOUT_S: Final = 120.0
 START_TIMEOUT_S: Final = 900.0
 """A thousand shards are created in some seconds, where nothing else computes."""
+CONNECTING: Final = 64
+"""Connections that are made together."""
 APPEND: Final = "/logservice.v1.Log/Append"
 _OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 
@@ -161,8 +164,17 @@ async def _channels(address: str, count: int) -> AsyncIterator[list[grpc.aio.Cha
             )
             for _ in range(count)
         ]
-        await asyncio.gather(*(channel.channel_ready() for channel in channels))
+        # A connection without a call so far is a stranger's to a store, which bounds how many of
+        # those one address may have.
+        for at in range(0, count, CONNECTING):
+            await asyncio.gather(*map(_first_call, channels[at : at + CONNECTING]))
         yield channels
+
+
+async def _first_call(channel: grpc.aio.Channel) -> None:
+    call: Any = channel.unary_unary(GET_SHARD_STATUS.path, serialize, None)
+    request = log_pb2.GetShardStatusRequest(shard_id=SHARD)
+    await call(request, timeout=TIMEOUT_S, wait_for_ready=True)
 
 
 def _wait(holds: Callable[[], bool]) -> None:
