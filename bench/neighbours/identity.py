@@ -44,6 +44,7 @@ from logservice_wire.block import encode_block
 from logservice_wire.errors import Busy
 from logservice_wire.v1 import log_pb2
 
+from bench.load.channels import OWN_CONNECTION
 from bench.probes import environment
 from bench.rows.ours import TIMEOUT_S
 from logservice.cli.certificates.authority import Authority
@@ -55,7 +56,6 @@ PAUSE_S: Final = 0.01
 SETTLE_S: Final = 1.5
 FILL_BLOCKS: Final = 512
 KINDS: Final = ("stream", "unary", "read")
-_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 
 Request = Callable[[], Awaitable[None]]
 
@@ -250,7 +250,7 @@ async def _channels(place: Place) -> AsyncIterator[list[grpc.aio.Channel]]:
                 grpc.aio.secure_channel(
                     place.leader,
                     place.tls.credentials(),
-                    options=(*_OWN_CONNECTION, *place.tls.options()),
+                    options=(*OWN_CONNECTION, *place.tls.options()),
                 )
             )
             for _ in range(place.connections)

@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cost.process_counts import between, counts_of
+from bench.load.channels import connected_channels
 from bench.load.closed_loop import Request, measure
 from logservice.server.edge.acceptor import server_of
 from logservice.server.edge.wake_ups import WakeUpLoop
@@ -42,7 +43,6 @@ CALLS_MAX: Final = 4096
 _SERVICE: Final = "bench.Echo"
 _UNARY: Final = "Unary"
 _STREAM: Final = "Stream"
-_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 WIDTH: Final = 110
 """Width of the table when there is no terminal."""
 
@@ -134,14 +134,7 @@ async def _cost(shape: Shape, address: str, server: int, seconds: float) -> Cost
 
 @asynccontextmanager
 async def _requests(shape: Shape, address: str) -> AsyncIterator[list[Request]]:
-    async with AsyncExitStack() as stack:
-        channels = [
-            await stack.enter_async_context(
-                grpc.aio.insecure_channel(address, options=_OWN_CONNECTION)
-            )
-            for _ in range(shape.connections)
-        ]
-        await asyncio.gather(*(channel.channel_ready() for channel in channels))
+    async with connected_channels(address, shape.connections) as channels:
         ask = _on_a_stream if shape.stream else _unary
         yield [ask(channels[one % len(channels)]) for one in range(shape.callers)]
 

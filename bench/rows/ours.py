@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from logservice_wire.block import encode_block
 from logservice_wire.rpcs import GET_SHARD_STATUS, serialize
 from logservice_wire.v1 import log_pb2
 
+from bench.load.channels import own_channels
 from bench.load.closed_loop import Request, measure
 from bench.peers.peer import Workload
 from bench.rows.ledger import SHARDS_AT_A_TIME, Ledger, tails
@@ -35,7 +36,6 @@ START_TIMEOUT_S: Final = 900.0
 CONNECTING: Final = 64
 """Connections that are made together."""
 APPEND: Final = "/logservice.v1.Log/Append"
-_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +157,7 @@ def _unary(channel: grpc.aio.Channel, ledger: Ledger) -> Request:
 
 @asynccontextmanager
 async def _channels(address: str, count: int) -> AsyncIterator[list[grpc.aio.Channel]]:
-    async with AsyncExitStack() as stack:
-        channels = [
-            await stack.enter_async_context(
-                grpc.aio.insecure_channel(address, options=_OWN_CONNECTION)
-            )
-            for _ in range(count)
-        ]
+    async with own_channels(address, count) as channels:
         # A connection without a call so far is a stranger's to a store, which bounds how many of
         # those one address may have.
         for at in range(0, count, CONNECTING):

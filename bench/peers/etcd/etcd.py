@@ -6,16 +6,16 @@ linearizable read at a member that does not lead shows that a majority has them 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import grpc.aio
 
+from bench.load.channels import connected_channels
 from bench.load.closed_loop import Request, Sample, measure
 from bench.peers import getting
 from bench.peers.etcd import members, wire
@@ -26,8 +26,6 @@ KEYS: Final = 10_000
 """Of one caller."""
 READ_KEYS: Final = 1000
 TIMEOUT_S: Final = 30.0
-
-_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,8 @@ class EtcdPeer:
     ) -> AsyncIterator[list[Request]]:
         """The puts of a workload, one of each caller; `counted` counts those that were acked."""
         count = counted or itertools.count()
-        async with _channels(await members.find_leader(self.cluster.endpoints), workload) as some:
+        leader = await members.find_leader(self.cluster.endpoints)
+        async with connected_channels(leader, workload.connections) as some:
             yield [
                 _put(some[number % len(some)], number, workload.size, count)
                 for number in range(workload.callers)
@@ -72,7 +71,7 @@ class EtcdPeer:
     async def readers(self, workload: Workload) -> AsyncIterator[list[Request]]:
         """Linearizable reads of single keys, all of them written before."""
         leader = await members.find_leader(self.cluster.endpoints)
-        async with _channels(leader, workload) as some:
+        async with connected_channels(leader, workload.connections) as some:
             put, get = (wire.call(some[0], path) for path in (wire.PUT, wire.RANGE))
             keys = [b"read/%d" % number for number in range(READ_KEYS)]
             for key in keys:
@@ -102,19 +101,6 @@ def current(directory: Path) -> Iterator[Peer]:
     binary = getting.built_with_go(MODULE, "go.etcd.io/etcd/server/v3", "etcd")
     with members.running(binary, directory) as cluster:
         yield EtcdPeer(cluster)
-
-
-@asynccontextmanager
-async def _channels(address: str, workload: Workload) -> AsyncIterator[list[grpc.aio.Channel]]:
-    async with AsyncExitStack() as stack:
-        channels = [
-            await stack.enter_async_context(
-                grpc.aio.insecure_channel(address, options=_OWN_CONNECTION)
-            )
-            for _ in range(workload.connections)
-        ]
-        await asyncio.gather(*(channel.channel_ready() for channel in channels))
-        yield channels
 
 
 def _put(
