@@ -20,8 +20,8 @@ MERGE_SPAN_S: Final = 0.25
 
 OWN_TIMER_MAX_S: Final = 5.0
 """An append that may take so long, or longer, ends at its block's deadline: at most MERGE_SPAN_S
-before its own, and WATCH_INTERVAL_S after. A shorter one has a timer of its own, which costs more
-than all else that the client does for one record in a full block.
+before its own, and WATCH_INTERVAL_S after. A shorter one has a timer of its own, which in a full
+block is a good part of what the client does for a record.
 """
 
 NATURAL_BLOCKS_INFLIGHT_MAX: Final = 2
