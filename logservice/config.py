@@ -202,6 +202,9 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     reserve_bytes: Annotated[int, Meta(ge=0)] = bounds.LOGDB_RESERVE_BYTES
     """Free bytes below which the disk counts as full. A shard refuses blocks while the disks of
     most of its replicas are full."""
+    cached_bytes: Annotated[int, Meta(ge=0)] = bounds.LOGDB_CACHED_BYTES
+    """Of the newest bytes of each data directory, so many stay in the system's page cache. What is
+    older is read from the disk."""
     scrub_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
     """Pause between passes over all sealed segments."""
     scrub_bytes_per_s: Annotated[

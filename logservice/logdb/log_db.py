@@ -140,7 +140,7 @@ class LogDb:
             files,
             space,
             recovered.position,
-            options.segment_bytes,
+            options,
             clock,
             identity,
             MarkFile(files.vfs, directory, files.incarnation),

@@ -12,6 +12,7 @@ class LogDbOptions:
     """segment_bytes: preallocated size of a segment; a larger group gets a segment of its own size.
 
     spare_segments_max: retired segments kept for reuse.
+    cached_bytes: of the newest bytes, so many stay in the page cache (`cached_tail`).
     entry_cache_bytes: memory for the newest entries of all replicas together.
     column_cache_bytes: index columns of sealed entries kept in memory for all replicas together.
     rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
@@ -24,6 +25,7 @@ class LogDbOptions:
 
     segment_bytes: int = bounds.LOGDB_SEGMENT_BYTES
     spare_segments_max: int = bounds.LOGDB_SPARE_SEGMENTS_MAX
+    cached_bytes: int = bounds.LOGDB_CACHED_BYTES
     entry_cache_bytes: int = bounds.LOGDB_ENTRY_CACHE_BYTES
     column_cache_bytes: int = bounds.LOGDB_COLUMN_CACHE_BYTES
     rewrite_live_ratio: float = bounds.LOGDB_REWRITE_LIVE_RATIO

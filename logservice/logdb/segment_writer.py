@@ -44,10 +44,12 @@ from logservice.logdb.format.encryption import SegmentCipher
 from logservice.logdb.format.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment import PLAIN, encode_segment_header
+from logservice.logdb.io.cached_tail import CachedTail
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv
 from logservice.logdb.io.mark_file import MarkFile
 from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.options import LogDbOptions
 from logservice.logdb.recovery.segment_ends import ends_run
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
 from logservice.logdb.space.stats import GROUP_BUCKETS_BYTES
@@ -147,7 +149,7 @@ class SegmentWriter:
         files: SegmentFiles,
         space: DiskSpace,
         position: LogPosition,
-        segment_bytes: int,
+        options: LogDbOptions,
         clock: Clock,
         identity: DataDirectory,
         marks: MarkFile,
@@ -162,7 +164,9 @@ class SegmentWriter:
         """The newest group is no durable mark."""
         self._files = files
         self._space = space
-        self._segment_bytes = segment_bytes
+        self._segment_bytes = options.segment_bytes
+        self._tail = CachedTail(files.vfs, files.path, options.cached_bytes)
+        """It belongs to whoever is in `write`."""
         self._clock = clock
         self._identity = identity
         self._marks = marks
@@ -278,6 +282,8 @@ class SegmentWriter:
             invariant(group.sequence == self._durable + 1, "INV-GROUP-2", sequence=group.sequence)
             self._write_bytes(group)
             self._durable = group.sequence
+            at = group.encoded.position
+            self._tail.wrote(at.segment, at.offset + group.encoded.size)
         if group.checkpoint is not None:
             kv.write(group.checkpoint.puts, group.checkpoint.deletes)
             self.counters.index_bytes_written += group.checkpoint.bytes

@@ -46,6 +46,7 @@ def settings_of(config: StoreConfig, keys: Keys | None = None) -> StoreSettings:
         ),
         logdb=LogDbOptions(
             segment_bytes=config.storage.segment_bytes,
+            cached_bytes=config.storage.cached_bytes,
             ballast_bytes=config.storage.ballast_bytes,
             reserve_bytes=config.storage.reserve_bytes,
         ),

@@ -33,14 +33,23 @@ def test_an_empty_table_has_no_calls() -> None:
 
 
 def test_a_process_is_counted_with_all_of_its_threads() -> None:
+    rounds, never, waited, looked = 20, threading.Event(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        for _ in range(rounds):
+            never.wait(0.001)
+        waited.set()
+        looked.wait()
+
+    waits = threading.Thread(target=wait)
     before = counts_of(os.getpid())
-    rounds, gone = 20, threading.Event()
-    waits = threading.Thread(target=lambda: [gone.wait(0.001) for _ in range(rounds)])
     waits.start()
-    while waits.is_alive():
-        sum(range(10_000))
-        after = counts_of(os.getpid())
-    assert between(before, after).switches >= 1
+    assert waited.wait(60)
+    # What an ended thread did is in no count any more: the look comes while it is there.
+    after = counts_of(os.getpid())
+    looked.set()
+    waits.join()
+    assert between(before, after).switches >= rounds
     assert sum(between(before, after).cpu_s.values()) >= 0
 
 

@@ -80,6 +80,15 @@ def test_a_durable_write_is_a_write(vfs: Vfs, root: str) -> None:
         vfs.write_durably(handle, [b"x"], 0)
 
 
+def test_what_is_not_needed_is_read_back_all_the_same(vfs: Vfs, root: str) -> None:
+    handle = vfs.create(root + "/f")
+    vfs.write_durably(handle, [b"a" * 10_000], 0)
+    vfs.pwritev(handle, [b"b" * 10_000], 10_000)
+    vfs.not_needed(handle, 30_000, 0)
+    assert vfs.pread(handle, 30_000, 0) == b"a" * 10_000 + b"b" * 10_000
+    vfs.close(handle)
+
+
 def test_preallocated_space_reads_as_zeros_and_keeps_content(vfs: Vfs, root: str) -> None:
     handle = vfs.create(root + "/f")
     vfs.pwritev(handle, [b"abc"], 0)

@@ -108,6 +108,9 @@ class MemoryVfs:
     def will_need(self, handle: int, size: int, offset: int) -> None:
         """See `Vfs`: it is in memory."""
 
+    def not_needed(self, handle: int, size: int, offset: int) -> None:
+        """See `Vfs`: it stays in memory."""
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         file = self._file(handle)
         data = b"".join(buffers)

@@ -153,6 +153,10 @@ class PosixVfs:
         """See `Vfs`: the kernel starts reading and returns."""
         os.posix_fadvise(handle, offset, size, os.POSIX_FADV_WILLNEED)
 
+    def not_needed(self, handle: int, size: int, offset: int) -> None:
+        """See `Vfs`: whole pages leave the page cache, unless they are dirty or mapped."""
+        os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """See `Vfs`. Short writes are continued; a write of nothing is an error."""
         for start in range(0, len(buffers), _IOV_MAX):

@@ -51,6 +51,12 @@ class Vfs(Protocol):
         """These bytes are read soon: the disk may begin to bring them. Says nothing of errors."""
         ...
 
+    def not_needed(self, handle: int, size: int, offset: int) -> None:
+        """These durable bytes are hardly read again: the memory that caches them may be used for
+        others. Reading finds them as before. Says nothing of errors.
+        """
+        ...
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers one after the other from `offset` on; OSError if not all were taken."""
         ...

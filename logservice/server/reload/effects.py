@@ -56,7 +56,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     **_settings(
         "storage",
         Effect.RESTART,
-        "segment_bytes ballast_bytes reserve_bytes keys_file keys_command",
+        "segment_bytes ballast_bytes reserve_bytes cached_bytes keys_file keys_command",
     ),
     **_settings(
         "storage",

@@ -1,0 +1,154 @@
+"""Only the newest bytes of a log stay in the page cache; nothing depends on it but speed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logservice.bounds import LOGDB_CACHED_BYTES
+from logservice.ids import Index
+from logservice.logdb.io import posix_vfs
+from logservice.logdb.io.cached_tail import PIECE_BYTES, CachedTail
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from tests.logdb.helpers import SMALL, entries, log_of, real_world, update
+
+MIB = 1 << 20
+
+
+class Watched(MemoryVfs):
+    """Notes what is not needed, by the file it is in."""
+
+    def __init__(self, segments: Sequence[int]) -> None:
+        super().__init__()
+        self.handed_back: list[tuple[str, int, int]] = []
+        self.open: dict[int, str] = {}
+        self.broken = False
+        self.make_directory("d")
+        for segment in segments:
+            self.close(self.create(path(segment)))
+
+    def open_read(self, path: str) -> int:
+        handle = super().open_read(path)
+        self.open[handle] = path
+        return handle
+
+    def close(self, handle: int) -> None:
+        self.open.pop(handle, None)
+        super().close(handle)
+
+    def not_needed(self, handle: int, size: int, offset: int) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, "broken")
+        self.handed_back.append((self.open[handle], offset, size))
+
+
+def path(segment: int) -> str:
+    return f"d/{segment}"
+
+
+def test_nothing_is_handed_back_until_a_piece_is_too_much() -> None:
+    vfs = Watched([1])
+    tail = CachedTail(vfs, path)
+    tail.wrote(1, LOGDB_CACHED_BYTES)
+    tail.wrote(1, LOGDB_CACHED_BYTES + PIECE_BYTES - 1)
+    assert not vfs.handed_back
+    tail.wrote(1, LOGDB_CACHED_BYTES + PIECE_BYTES)
+    assert vfs.handed_back == [("d/1", 0, PIECE_BYTES)]
+    assert not vfs.open
+
+
+def test_the_oldest_goes_first_through_all_segments() -> None:
+    vfs = Watched([1, 2, 3])
+    tail = CachedTail(vfs, path, 2 * MIB)
+    for segment in (1, 2, 3):
+        for end in range(MIB // 2, 5 * MIB // 2 + 1, MIB // 2):
+            tail.wrote(segment, end)
+    assert vfs.handed_back == [
+        ("d/1", 0, MIB),
+        ("d/1", MIB, MIB),
+        ("d/1", 2 * MIB, MIB // 2),
+        ("d/2", 0, MIB),
+        ("d/2", MIB, MIB),
+        ("d/2", 2 * MIB, MIB // 2),
+    ]
+
+
+def test_one_large_group_hands_back_as_much_as_it_brings() -> None:
+    vfs = Watched([1, 2])
+    tail = CachedTail(vfs, path, MIB)
+    tail.wrote(1, 4 * MIB)
+    assert [offset for _, offset, _ in vfs.handed_back] == [0, MIB, 2 * MIB]
+    tail.wrote(2, 3 * MIB)
+    assert vfs.handed_back[3:] == [("d/1", 3 * MIB, MIB), ("d/2", 0, MIB), ("d/2", MIB, MIB)]
+
+
+def test_a_segment_that_is_gone_is_passed_over() -> None:
+    vfs = Watched([1, 2])
+    tail = CachedTail(vfs, path, 0)
+    vfs.unlink(path(1))
+    tail.wrote(1, 3 * MIB)
+    tail.wrote(2, MIB)
+    assert vfs.handed_back == [("d/2", 0, MIB)]
+
+
+def test_a_disk_that_takes_no_advice_is_written_to_all_the_same() -> None:
+    vfs = Watched([1])
+    vfs.broken = True
+    tail = CachedTail(vfs, path, 0)
+    tail.wrote(1, 2 * MIB)
+    assert not vfs.handed_back
+    assert not vfs.open
+    vfs.broken = False
+    tail.wrote(1, 3 * MIB)
+    assert vfs.handed_back == [("d/1", 2 * MIB, MIB)]
+
+
+def cached_pages(file: Path) -> list[bool]:
+    """Which pages of a file are in the page cache."""
+    size = file.stat().st_size
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), size) as mapped:
+        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        view = ctypes.c_char.from_buffer(mapped)
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            failed = libc.mincore(
+                ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(size), pages
+            )
+        finally:
+            del view
+        if failed:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return [bool(page & 1) for page in pages]
+
+
+def test_the_pages_of_a_real_log_leave_the_cache(tmp_path: Path) -> None:
+    """Eight segments of 4 MiB, of which the newest 8 MiB stay; all are read back."""
+    handle = os.open(tmp_path, os.O_RDONLY)
+    file_system = posix_vfs._file_system(handle)
+    os.close(handle)
+    if file_system == b"tmpfs":
+        pytest.skip("on a tmpfs nothing ever leaves the page cache")
+    world = real_world(
+        str(tmp_path / "d"), replace(SMALL, segment_bytes=4 * MIB, cached_bytes=8 * MIB)
+    )
+    db = world.open()
+    written = entries(1, 64, size=MIB // 2)
+    for one in written:
+        db.commit([update(1, 1, [one])])
+    cached = [sum(pages) / len(pages) for pages in map(cached_pages, map(Path, world.segments()))]
+    assert len(cached) >= 8
+    assert max(cached[:6]) < 0.1
+    assert cached[-2] > 0.5
+    log = log_of(db)
+    fetch = log.fetch(Index(1), Index(65), 1 << 30)
+    fetch.run()
+    log.end_fetch(fetch)
+    assert tuple(log.fetched(fetch)) == written
+    world.close(db)
