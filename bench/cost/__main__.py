@@ -27,16 +27,17 @@ from bench.cost.system_calls import Tracers
 from bench.load.closed_loop import measure
 from bench.peers.peer import Workload
 from bench.rows.ledger import Ledger
-from bench.rows.ours import Ours, running
+from bench.rows.ours import Batches, Ours, running
 
 SHARDS: Final = 48
 
-ROWS: Final = {
+ROWS: Final[dict[str, Workload | Batches]] = {
     "1 caller, 256 B": Workload(1, 256),
     "64 callers in one client, 256 B": Workload(64, 256),
     "1000 callers in one client, 16 B": Workload(1000, 16),
     "64 connections, unary, 256 B": Workload(64, 256, connections=64),
     "1000 callers in one client, 48 shards, 16 B": Workload(1000, 16, shards=SHARDS),
+    "1 KiB records in blocks of 256 KiB, 16 under way": Batches(16, 256, 1024),
 }
 WIDTH: Final = 130
 """Width of the tables when there is no terminal."""
@@ -50,7 +51,7 @@ HEADER: Final = (
     "us of processor",
     "of which in threads",
     "switches",
-    "appends in a group",
+    "records in a group",
     "in an entry",
     "bytes written",
 )
@@ -81,9 +82,9 @@ def main() -> int:
         asyncio.Runner() as runner,
     ):
         # Shards that do nothing cost something, too: each count is of a cluster without others.
-        for shards in sorted({ROWS[row].shards for row in rows} | {1}):
+        for shards in sorted({_shards(row) for row in rows} | {1}):
             with running(Path(name) / f"cluster-{shards}", shards) as ours:
-                for row in (row for row in rows if ROWS[row].shards == shards):
+                for row in (row for row in rows if _shards(row) == shards):
                     console.print(runner.run(_costs(ours, row, arguments.seconds)))
                 if shards == 1:
                     called = runner.run(traced(ours, Path(name), arguments.seconds))
@@ -104,7 +105,12 @@ def main() -> int:
 async def _costs(ours: Ours, row: str, seconds: float) -> Table:
     """The table of one row, measured undisturbed."""
     roles = await _roles(ours)
-    async with ours.callers(ROWS[row], Ledger(ROWS[row].size)) as callers:
+    load = ROWS[row]
+    if isinstance(load, Batches):
+        sending = ours.appenders(load, Ledger(load.size, load.records))
+    else:
+        sending = ours.callers(load, Ledger(load.size))
+    async with sending as callers:
         await measure(callers, warmup_s=0.0, seconds=_WARMUP_S)
         figures = await _figures(roles)
         before = {name: counts_of(role.pid) for name, role in roles.items()}
@@ -112,12 +118,17 @@ async def _costs(ours: Ours, row: str, seconds: float) -> Table:
         after = {name: counts_of(role.pid) for name, role in roles.items()}
         figures_after = await _figures(roles)
     acked = max(1, sample.records)
-    title = f"{row}: {sample.records} acked appends, {sample.rate:,.0f}/s; for each of them"
+    title = f"{row}: {sample.records} acked records, {sample.rate:,.0f}/s; for each of them"
     table = Table("process", *HEADER, title=title)
     for name in roles:
         moved = _moved(figures.get(name, {}), figures_after.get(name, {}))
         table.add_row(name, *_cells(between(before[name], after[name]), moved, acked))
     return table
+
+
+def _shards(row: str) -> int:
+    load = ROWS[row]
+    return 1 if isinstance(load, Batches) else load.shards
 
 
 def _moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

@@ -81,20 +81,28 @@ class Ours:
                 sample = await measure(requests, warmup_s=warmup_s, seconds=seconds)
             return figure_of(sample, await ledger.check(reader, before))
 
-    async def batches(self, load: Batches, *, warmup_s: float, seconds: float) -> Figure:
-        """One window of batches, checked; records per second."""
-        ledger = Ledger(load.size, load.records)
+    @asynccontextmanager
+    async def appenders(self, load: Batches, ledger: Ledger) -> AsyncIterator[list[Request]]:
+        """The requests of a load of batches; what they used is closed at the end."""
         async with LogClient(self.cluster.endpoints()) as client:
             shard = client.shard(SHARD)
             await shard.connect(timeout=TIMEOUT_S)
-            before = await tails(client, [SHARD])
 
             async def append() -> int:
                 number, records = ledger.records()
                 ledger.acked(number, await shard.append(records, timeout=TIMEOUT_S))
                 return load.records
 
-            sample = await measure([append] * load.under_way, warmup_s=warmup_s, seconds=seconds)
+            yield [append] * load.under_way
+
+    async def batches(self, load: Batches, *, warmup_s: float, seconds: float) -> Figure:
+        """One window of batches, checked; records per second."""
+        ledger = Ledger(load.size, load.records)
+        async with LogClient(self.cluster.endpoints()) as client:
+            shard = client.shard(SHARD)
+            before = await tails(client, [SHARD])
+            async with self.appenders(load, ledger) as requests:
+                sample = await measure(requests, warmup_s=warmup_s, seconds=seconds)
             figure = figure_of(sample, await ledger.check(client, before))
             await shard.truncate(max(1, (await shard.status()).position.applied_lsn - 1))
             return figure
