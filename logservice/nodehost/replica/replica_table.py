@@ -41,6 +41,7 @@ from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.listeners import ReplicaRemoved, ReplicaStarted, ReplicaStopped
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica.changes import Changes
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica, ReplicaHost
 from logservice.nodehost.replica.start import ReplicaStart, choose_start, first_update
@@ -101,6 +102,7 @@ class ReplicaTable:
         self._random = random
         self._on_fatal, self._on_broken = on_fatal, on_broken
         self._running = self.running = _Running(halts)
+        self.changes = Changes(self._running)
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
         self._open = False
 
