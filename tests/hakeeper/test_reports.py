@@ -119,3 +119,25 @@ def test_a_heartbeat_of_one_change_looks_at_one_report(monkeypatch: pytest.Monke
     model.propose(beat)
     assert set(looked) == {shard}
     assert not lived
+
+
+def test_what_three_stores_report_of_a_log_is_kept_once() -> None:
+    """A log's membership is in its row and in a report of each of its stores."""
+    model = Model(3)
+    model.start(shards=4)
+    model.run(20)
+    rows = [row for row in model.state.shards.values() if row.initial]
+    assert len(rows) > 3
+    for row in rows:
+        found = [
+            (one.membership, one.replica, one.incarnation)
+            for store in model.state.stores.values()
+            if (one := store.replicas.get(row.shard)) is not None
+        ]
+        assert len(found) == 3
+        for membership, replica, incarnation in found:
+            member = row.members.member(replica)
+            assert member is not None
+            assert membership is row.membership
+            assert replica is member.replica_id
+            assert incarnation is member.incarnation

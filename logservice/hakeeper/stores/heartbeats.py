@@ -52,7 +52,7 @@ from logservice.hakeeper.commands.proposals import (
     StoreHeartbeat,
 )
 from logservice.hakeeper.marks import mark, mark_stores
-from logservice.hakeeper.state import ShardState, State, StoreState, decoded
+from logservice.hakeeper.state import ShardState, State, StoreState
 from logservice.hakeeper.stores import (
     access,
     delivery,
@@ -66,10 +66,10 @@ from logservice.hakeeper.stores.belief import confirmed, speaks
 from logservice.hakeeper.stores.drives import hear
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.holdings import touch, touch_store
-from logservice.hakeeper.stores.reports import counted, replace_reports, size_of
+from logservice.hakeeper.stores.reports import counted, replace_reports, share, size_of
 from logservice.hakeeper.tombstones import buried
 from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, ShardId
-from logservice.membership import MembershipCorrupt
+from logservice.membership import MembershipCorrupt, decoded
 from logservice.outcome import Applied, Outcome, Rejected
 
 
@@ -332,6 +332,7 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
             mark(state, shard)
         if shard is not None and shard.initial:
             _learn(state, shard, store, report)
+            share(report, shard)
     for shard_id in sorted(others):
         touch(state, shard_id, (store.store,))
     hear(state, others | {report.shard for report in beat.replicas if report.leads})

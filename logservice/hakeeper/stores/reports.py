@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import force_setattr
+
 from logservice.hakeeper.commands.proposals import ReplicaReport
-from logservice.hakeeper.state import State, StoreState
+from logservice.hakeeper.state import ShardState, State, StoreState
 from logservice.ids import ShardId, StoreId
 
 _NAME = "reports"
@@ -66,6 +68,19 @@ def size_of(report: ReplicaReport) -> int:
         + 16 * len(report.recently_active)
         + sum(16 + len(name) for name, _ in report.service_holds)
     )
+
+
+def share(report: ReplicaReport, shard: ShardState) -> None:
+    """Make what is equal in a report and in the row of its shard one object. Each log is reported
+    by three stores, and each report was read from bytes of its own.
+    """
+    if report.membership == shard.membership:
+        force_setattr(report, "membership", shard.membership)
+        force_setattr(report, "shard", shard.shard)
+        member = shard.members.member(report.replica)
+        if member is not None and member.incarnation == report.incarnation:
+            force_setattr(report, "replica", member.replica_id)
+            force_setattr(report, "incarnation", member.incarnation)
 
 
 def counted(state: State, store: StoreState) -> Counted:

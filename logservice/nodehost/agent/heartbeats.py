@@ -76,7 +76,7 @@ from logservice.hakeeper.commands.store_commands import (
     described,
 )
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, Lsn, ReplicaId, ShardId
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.membership import MembershipCorrupt, shared
 from logservice.nodehost.agent import service_holds
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
@@ -661,7 +661,7 @@ class HeartbeatSender:
         await self._host.replicas.start(
             command.shard,
             command.replica,
-            Membership.decode(command.membership),
+            shared(command.membership),
             join=command.join,
             incarnation=command.incarnation,
         )
