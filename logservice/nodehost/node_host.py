@@ -168,8 +168,6 @@ class NodeHost:
         self.giving_way = GivingWay(self.successors, clock, version)
         self._clock_leaving = ClockLeaving(self.successors)
         self._on_fatal = on_fatal
-        self._around: tuple[int, frozenset[StoreId]] | None = None
-        """The neighbours when so many replicas ran; None since one of them stopped or changed."""
         self.on_hakeeper_applied: Callable[[], None] = lambda: None
         """Called when entries of shard 0 were applied here."""
         self._started = False
@@ -392,7 +390,7 @@ class NodeHost:
         """See `ReplicaHost`."""
         self.replicas.changes.touch(replica.shard)
         if replica.stopped:
-            self._around = None
+            self.replicas.neighbours_changed()
 
     def route(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -425,7 +423,7 @@ class NodeHost:
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
-        self._around = None
+        self.replicas.neighbours_changed()
         members = replica.raft.membership
         self.tell(
             MembershipChanged(
@@ -462,13 +460,8 @@ class NodeHost:
     # --- time -------------------------------------------------------------------------------------
 
     def _neighbours(self) -> frozenset[StoreId]:
-        """See `ClockWatch`. To go through 10 000 replicas for it would take 10 ms every time."""
-        running = self.replicas.running
-        if self._around is None or self._around[0] != len(running):
-            memberships = [replica.raft.membership for replica in running.values()]
-            found = frozenset(one.store_id for each in memberships for one in each.members)
-            self._around = (len(running), found)
-        return self._around[1]
+        """See `ClockWatch`."""
+        return self.replicas.neighbours()
 
     def _looked(self) -> None:
         """The clocks were compared."""

@@ -117,10 +117,10 @@ async def test_the_neighbours_are_gathered_again_only_when_they_may_be_others(
     host = cluster.host(leader)
     stores = {cluster.host(number).identity.store_id for number in cluster.stores}
     await host.append(SHARD, request(), 30.0)
-    around = host._neighbours()
+    around = host.replicas.neighbours()
     assert around == stores
     await host.append(SHARD, request(), 30.0)
-    assert host._neighbours() is around, "an append is no reason"
+    assert host.replicas.neighbours() is around, "an append is no reason"
     gone = next(number for number in cluster.stores if number != leader)
     replica = cluster.replica(gone).replica_id
     membership = cluster.replica(leader).raft.membership
@@ -128,8 +128,8 @@ async def test_the_neighbours_are_gathered_again_only_when_they_may_be_others(
     change = ConfigChange((step,), membership.change_epoch)
     await host.router.change_membership(SHARD, change, 30.0)
     await eventually(lambda: not cluster.replica(leader).raft.membership.contains(replica))
-    assert host._neighbours() == {
+    assert host.replicas.neighbours() == {
         one.store_id for one in cluster.replica(leader).raft.membership.members
     }
     await host.replicas.stop(SHARD)
-    assert host._neighbours() == frozenset()
+    assert host.replicas.neighbours() == frozenset()
