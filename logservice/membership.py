@@ -9,15 +9,20 @@ the incarnation of the data directory, so that an emptied disk cannot vote under
 is a format change.
 
 Python's collector does not look at memberships (`gc=False`): HAKeeper keeps one for each of 10 000
-logs, and none leads back to itself.
+logs, and none leads back to itself. What is equal in them is one object where that is cheap: store
+ids, incarnations, and the ids of replicas that are named twice.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
+import sys
+from typing import Final
 
 from msgspec import Struct
 
+from logservice import bounds
 from logservice.ids import Incarnation, Index, ReplicaId, StoreId
 
 _HEAD = struct.Struct("<BBQ7I")
@@ -144,6 +149,7 @@ class Membership(Struct, frozen=True, gc=False):
                 lists.append(tuple(ReplicaId(replica_id) for replica_id in ids))
                 position += length * _ID.size
             members: list[Member] = []
+            named = {one: one for ids in lists for one in ids}
             for _ in range(lengths[6]):
                 replica_id, incarnation, size = _MEMBER.unpack_from(data, position)
                 position += _MEMBER.size
@@ -152,7 +158,11 @@ class Membership(Struct, frozen=True, gc=False):
                     raise MembershipCorrupt("membership store id cut short")
                 position += size
                 members.append(
-                    Member(ReplicaId(replica_id), StoreId(name.decode()), Incarnation(incarnation))
+                    Member(
+                        named.get(replica_id, ReplicaId(replica_id)),
+                        StoreId(sys.intern(name.decode())),
+                        _shared(Incarnation(incarnation)),
+                    )
                 )
         except (struct.error, UnicodeDecodeError) as error:
             raise MembershipCorrupt(str(error)) from error
@@ -170,3 +180,25 @@ class Membership(Struct, frozen=True, gc=False):
             change_epoch=Index(epoch),
             members=tuple(members),
         )
+
+
+@functools.lru_cache(maxsize=bounds.HAKEEPER_STORES_MAX * bounds.DATA_DIRECTORIES_MAX)
+def _shared(incarnation: Incarnation) -> Incarnation:
+    """The equal one that was there first."""
+    return incarnation
+
+
+@functools.lru_cache(maxsize=bounds.HAKEEPER_SHARDS_MAX)
+def shared(data: bytes) -> Membership:
+    """`Membership.decode` with a cache: HAKeeper's row of a log and the log's replica here have the
+    same membership, and so share it.
+    """
+    return Membership.decode(data)
+
+
+def decoded(membership: bytes) -> Membership:
+    """The same, and an empty one of no bytes. HAKeeper's state holds bytes, and it asks often."""
+    return shared(membership) if membership else _NONE
+
+
+_NONE: Final = Membership()

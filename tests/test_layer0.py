@@ -28,7 +28,7 @@ from logservice.envelope import (
 )
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, SessionId, StoreId, Term
 from logservice.invariants import InvariantViolation, invariant
-from logservice.membership import Member, Membership, MembershipCorrupt
+from logservice.membership import Member, Membership, MembershipCorrupt, decoded, shared
 from logservice.outcome import Rejected
 from logservice.owner import NONCE_BYTES, OWNER_BYTES, Claim
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -82,6 +82,28 @@ blocks = st.lists(
     min_size=1,
     max_size=5,
 )
+
+
+def test_equal_memberships_are_one_object_and_share_what_is_equal_in_them() -> None:
+    """Ten thousand logs have one each; the store of a replica knows it from HAKeeper, too."""
+    one = Member(ReplicaId(2**40), StoreId("a store"), Incarnation(2**60))
+    other = Member(ReplicaId(2**41), StoreId("a store"), Incarnation(2**60))
+    voters = (one.replica_id, other.replica_id)
+    data = Membership(voters=voters, members=(one, other)).encode()
+    found = shared(data)
+    assert found == Membership.decode(data)
+    assert shared(bytes(bytearray(data))) is found
+    assert decoded(data) is found
+    assert found.members[0].store_id is found.members[1].store_id
+    assert found.members[0].incarnation is found.members[1].incarnation
+    assert [member.replica_id for member in found.members] == list(found.voters)
+    assert found.members[0].replica_id is found.voters[0]
+
+
+def test_no_bytes_are_an_empty_membership_for_hakeeper_and_damage_on_a_disk() -> None:
+    assert decoded(b"") == Membership()
+    with pytest.raises(MembershipCorrupt):
+        shared(b"")
 
 
 @given(memberships)

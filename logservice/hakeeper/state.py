@@ -17,7 +17,6 @@ Bytes: version byte, then the MessagePack array of `State`, in the form of its c
 from __future__ import annotations
 
 import enum
-import functools
 from typing import Final
 
 from msgspec import Struct, field
@@ -43,7 +42,7 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.membership import Membership
+from logservice.membership import Membership, decoded
 from logservice.snapshot import SnapshotCorrupt
 
 
@@ -480,12 +479,6 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
         """Shard 0's newest known membership, encoded; empty before InitialCluster."""
         shard = self.shards.get(HAKEEPER_SHARD)
         return shard.membership if shard is not None else b""
-
-
-@functools.lru_cache(maxsize=bounds.HAKEEPER_SHARDS_MAX)
-def decoded(membership: bytes) -> Membership:
-    """`Membership.decode` with a cache: the state holds bytes, and the checkers ask often."""
-    return Membership.decode(membership) if membership else Membership()
 
 
 _VERSIONS: Final = {1: b"\x05", 2: b"\x06"}

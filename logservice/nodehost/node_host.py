@@ -386,6 +386,12 @@ class NodeHost:
         """See `ReplicaHost`."""
         self._quiescence.touch(replica)
 
+    def changed(self, replica: Replica) -> None:
+        """See `ReplicaHost`."""
+        self.replicas.changes.touch(replica.shard)
+        if replica.stopped:
+            self.replicas.neighbours_changed()
+
     def route(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         self.router.route(replica)
@@ -417,6 +423,7 @@ class NodeHost:
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
+        self.replicas.neighbours_changed()
         members = replica.raft.membership
         self.tell(
             MembershipChanged(
@@ -454,10 +461,7 @@ class NodeHost:
 
     def _neighbours(self) -> frozenset[StoreId]:
         """See `ClockWatch`."""
-        running = self.replicas.running.values()
-        return frozenset(
-            member.store_id for replica in running for member in replica.raft.membership.members
-        )
+        return self.replicas.neighbours()
 
     def _looked(self) -> None:
         """The clocks were compared."""

@@ -22,6 +22,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import Behind, State
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.holdings import Holdings, built, holdings
+from logservice.hakeeper.stores.reports import Counted, counted
 from logservice.ids import Index, ShardId, StoreId
 from logservice.outcome import Applied, Outcome
 from logservice.versions import KNOWN
@@ -138,7 +139,10 @@ class Watched(Model):
 
 
 def same(state: State) -> None:
-    """INV-HK-HOLDINGS."""
+    """INV-HK-HOLDINGS, INV-HK-REPORTS."""
+    for store in state.stores.values():
+        reports, again = counted(state, store), Counted(store.replicas)
+        assert (reports.size, reports.held) == (again.size, again.held)
     kept, anew = holdings(state), built(state)
     assert kept.restless(state) == anew.restless(state)
     assert (kept.uneasy, kept.short) == (anew.uneasy, anew.short)

@@ -207,6 +207,11 @@ class FakeReplicas:
 
     def __init__(self, host: FakeHost) -> None:
         self._host = host
+        self.changes = FakeChanges(host)
+
+    @property
+    def running(self) -> dict[ShardId, ReplicaInfo]:
+        return self._host.infos
 
     async def start(
         self,
@@ -254,6 +259,23 @@ class FakeReplicas:
 
     def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
         self._host.calls.append(("forgetful", shard, replica, through))
+
+
+class FakeChanges:
+    """All replicas of a FakeHost each time, and those that have gone."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+        self._before: set[ShardId] = set()
+
+    def touch_all(self) -> None:
+        pass
+
+    def take(self) -> list[tuple[ShardId, ReplicaInfo | None]]:
+        infos = self._host.infos
+        found = [(shard, infos.get(shard)) for shard in self._before | infos.keys()]
+        self._before = set(infos)
+        return found
 
 
 class FakeDirectories:

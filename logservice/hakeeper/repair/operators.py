@@ -63,7 +63,6 @@ from logservice.hakeeper.state import (
     ShardState,
     State,
     StoreState,
-    decoded,
 )
 from logservice.hakeeper.stores import standing
 from logservice.hakeeper.stores.health import (
@@ -81,7 +80,7 @@ from logservice.hakeeper.stores.health import (
 )
 from logservice.hakeeper.stores.holdings import holdings
 from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, StoreId
-from logservice.membership import Member, Membership
+from logservice.membership import Member, Membership, decoded
 
 _VERBS = 2
 """From this cluster version on people wish for stores, replicas and leaders."""

@@ -27,11 +27,10 @@ from logservice.hakeeper.state import (
     ShardState,
     State,
     StoreState,
-    decoded,
 )
 from logservice.hakeeper.stores.health import Health, healths
 from logservice.ids import ReplicaId, StoreId
-from logservice.membership import Member
+from logservice.membership import Member, decoded
 
 _TELL_MIN = 3
 """With so many voters or more a majority has two, so two stores can always confirm a change."""

@@ -30,11 +30,12 @@ from logservice_wire.errors import Reason
 from logservice import bounds
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.proposals import AdmitStore, Joining, SetJoining, StoreHeartbeat
-from logservice.hakeeper.state import Applicant, State, decoded
+from logservice.hakeeper.state import Applicant, State
 from logservice.hakeeper.stores import cluster_version
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.recovered import is_sibling
 from logservice.ids import HAKEEPER_SHARD, StoreId
+from logservice.membership import decoded
 from logservice.outcome import Applied, Outcome, Rejected
 
 _RECOVERIES_SINCE: Final = 2

@@ -52,7 +52,7 @@ from logservice.hakeeper.commands.proposals import (
     StoreHeartbeat,
 )
 from logservice.hakeeper.marks import mark, mark_stores
-from logservice.hakeeper.state import ShardState, State, StoreState, decoded
+from logservice.hakeeper.state import ShardState, State, StoreState
 from logservice.hakeeper.stores import (
     access,
     delivery,
@@ -66,13 +66,11 @@ from logservice.hakeeper.stores.belief import confirmed, speaks
 from logservice.hakeeper.stores.drives import hear
 from logservice.hakeeper.stores.health import silent
 from logservice.hakeeper.stores.holdings import touch, touch_store
+from logservice.hakeeper.stores.reports import counted, replace_reports, share, size_of
 from logservice.hakeeper.tombstones import buried
 from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, ShardId
-from logservice.membership import MembershipCorrupt
+from logservice.membership import MembershipCorrupt, decoded
 from logservice.outcome import Applied, Outcome, Rejected
-
-_REPORT_BYTES = 128
-"""About what the numbers of one report take."""
 
 
 def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
@@ -192,18 +190,13 @@ def _problem(state: State, beat: StoreHeartbeat) -> str:
 
 def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
     """About how many bytes the store's reports take in the state with this heartbeat."""
+    size = sum(map(size_of, beat.replicas))
     store = state.stores.get(beat.store) if beat.base else None
-    reports = {**(store.replicas if store is not None else {})}
-    reports.update((report.shard, report) for report in beat.replicas)
-    return sum(
-        _REPORT_BYTES
-        + len(one.membership)
-        + len(one.halted)
-        + 32 * len(one.match)
-        + 16 * len(one.recently_active)
-        + sum(16 + len(name) for name, _ in one.service_holds)
-        for one in reports.values()
-    )
+    if store is None:
+        return size
+    before = store.replicas
+    size -= sum(size_of(before[one.shard]) for one in beat.replicas if one.shard in before)
+    return counted(state, store).size + size
 
 
 def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> StoreState:
@@ -319,7 +312,8 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
     for shard_id in beat.gone:
         after.pop(shard_id, None)
     after.update((report.shard, report) for report in beat.replicas)
-    store.replicas = after
+    changed = (*beat.gone, *(report.shard for report in beat.replicas))
+    replace_reports(state, store, after, changed if beat.base else None)
     if len(after) != len(before):
         state.dirty = True
     if not beat.base:
@@ -338,6 +332,7 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
             mark(state, shard)
         if shard is not None and shard.initial:
             _learn(state, shard, store, report)
+            share(report, shard)
     for shard_id in sorted(others):
         touch(state, shard_id, (store.store,))
     hear(state, others | {report.shard for report in beat.replicas if report.leads})

@@ -26,10 +26,10 @@ from logservice.hakeeper import feed
 from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.proposals import StoreHeartbeat
 from logservice.hakeeper.marks import mark
-from logservice.hakeeper.state import ShardState, State, decoded
+from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores.holdings import touch
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId, StoreId
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.membership import Membership, MembershipCorrupt, decoded
 
 
 def alone(membership: bytes) -> Membership | None:

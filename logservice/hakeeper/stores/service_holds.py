@@ -48,6 +48,7 @@ from logservice.hakeeper.commands.replies import HoldOrder, ReplayedHold
 from logservice.hakeeper.state import Replayed, ServiceState, State, StoreState
 from logservice.hakeeper.stores.health import leader_report
 from logservice.hakeeper.stores.holdings import holdings, touch_service
+from logservice.hakeeper.stores.reports import counted
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.outcome import Rejected
 from logservice.service_hold import hold_name
@@ -114,11 +115,10 @@ def orders(state: State, store: StoreState) -> tuple[HoldOrder, ...]:
     found = holdings(state)
     protecting: list[HoldOrder] = []
     releasing: list[HoldOrder] = []
-    for shard in sorted(found.led.get(store.store, ())):
+    concerned = found.replaying.keys() | counted(state, store).held
+    for shard in sorted(concerned & found.led.get(store.store, set())):
         report = store.replicas[shard]
         wanted = found.replaying.get(shard, ()) if _lives(state, shard) else ()
-        if not wanted and not report.service_holds:
-            continue
         left = dict(report.service_holds)
         missing = []
         for name in sorted(wanted):

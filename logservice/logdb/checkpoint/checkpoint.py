@@ -36,7 +36,7 @@ from logservice.logdb.index.index import Chunk
 from logservice.logdb.index.replica_state import Cut, Key, Origin, ReplicaState
 from logservice.logdb.io.kv import Kv, KvError
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.membership import MembershipCorrupt, shared
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 
 CHECKPOINT_VERSION = 2
@@ -174,7 +174,7 @@ def _load(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaSt
         shard, replica = _KEY.unpack(key[1:])
         states[shard, replica] = _decode_state(shard, replica, row)
     for key, row in kv.scan(b"b"):
-        bootstrap = Bootstrap(Membership.decode(row[1:]), bool(row[0]))
+        bootstrap = Bootstrap(shared(row[1:]), bool(row[0]))
         _owner(states, key).bootstrap = bootstrap
     for key, row in kv.scan(b"s"):
         (truncation,) = _TRUNCATION.unpack_from(row)

@@ -42,7 +42,7 @@ from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.membership import MembershipCorrupt, shared
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 
 Buffer = bytes | memoryview
@@ -223,7 +223,7 @@ def decode_meta(header: RecordHeader, payload: Buffer) -> Meta:
             case RecordKind.COMMIT | RecordKind.CUT:
                 value = Index(header.index)
             case RecordKind.BOOTSTRAP:
-                value = Bootstrap(Membership.decode(bytes(payload)), bool(header.detail))
+                value = Bootstrap(shared(bytes(payload)), bool(header.detail))
             case RecordKind.INSTALLED:
                 (truncation,) = TRUNCATION.unpack_from(payload)
                 snapshot = Snapshot.decode(bytes(payload[TRUNCATION.size :]))

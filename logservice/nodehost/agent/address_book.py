@@ -28,9 +28,8 @@ from msgspec import Struct
 
 from logservice.hakeeper.commands.replies import DirectoryEntry
 from logservice.hakeeper.commands.wire_types import MembershipBytes
-from logservice.hakeeper.state import decoded
 from logservice.ids import StoreId
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.membership import Membership, MembershipCorrupt, decoded
 from logservice.nodehost.agent.remembered_file import Copy, PageForm, RememberedFile
 from logservice.nodehost.transport.seam import PeerIdentity
 

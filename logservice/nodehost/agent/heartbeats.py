@@ -84,7 +84,7 @@ from logservice.hakeeper.commands.store_commands import (
     described,
 )
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, Lsn, ReplicaId, ShardId
-from logservice.membership import Membership, MembershipCorrupt
+from logservice.membership import MembershipCorrupt, shared
 from logservice.nodehost.agent import service_holds
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
@@ -188,6 +188,7 @@ class HeartbeatSender:
         self._base = 0
         self._full_due = False
         self._reported: dict[ShardId, ReplicaReport] = {}
+        """What the heartbeats that were answered have said."""
         self._stored: tuple[tuple[ShardId, ReplicaId], ...] = ()
         """What is stored here of replicas that are in no report."""
         self._results: dict[int, CommandResult] = {}
@@ -197,10 +198,14 @@ class HeartbeatSender:
         self._leaving: set[ShardId] = set()
         self._holding: set[ShardId] = set()
         self._slots = asyncio.Semaphore(bounds.STORE_COMMANDS_AT_ONCE_MAX)
-        self._encoded: dict[ShardId, tuple[Membership, bytes]] = {}
-        self._made: dict[ShardId, tuple[ReplicaInfo, ReplicaReport]] = {}
+        self._made: dict[ShardId, tuple[ReplicaInfo | None, ReplicaReport]] = {}
+        """What there is to report now; None for a replica that is halted."""
         self._made_at = host.cluster_version.value
-        self._stuck: tuple[tuple[ShardId, ReplicaId], ...] = ()
+        self._untold: set[ShardId] = set()
+        """Shards whose reports may be others than those in `_reported`."""
+        self._halted: set[ShardId] = set()
+        self._stuck: dict[ShardId, ReplicaId] = {}
+        host.replicas.changes.touch_all()
         self._broken: BaseException | None = None
         self._unanswered: set[Reason] = set()
         self.turned_away = ""
@@ -303,7 +308,7 @@ class HeartbeatSender:
     async def _beat(self, *, few: bool = False) -> replies.HeartbeatReply:
         if self._broken is not None:
             raise self._broken
-        beat, reports = self._heartbeat(few=few)
+        beat = self._heartbeat(few=few)
         known = self._directory.index
         asked_s = self._host.clock.monotonic()
         try:
@@ -325,7 +330,7 @@ class HeartbeatSender:
         for result in beat.results:
             self._results.pop(result.id, None)
         self._base = 0 if reply.need_full else beat.sequence
-        self._reported = reports
+        self._has_told(beat)
         self.last_success_s = self._host.clock.monotonic()
         self.turned_away = ""
         self._unanswered.clear()
@@ -418,11 +423,9 @@ class HeartbeatSender:
 
     # --- reporting --------------------------------------------------------------------------------
 
-    def _heartbeat(
-        self, *, few: bool
-    ) -> tuple[proposals.StoreHeartbeat, dict[ShardId, ReplicaReport]]:
-        """`few`: of the replicas only those that were just started are looked at, if that can do:
-        to look at all of them takes 20 ms for a thousand.
+    def _heartbeat(self, *, few: bool) -> proposals.StoreHeartbeat:
+        """`few`: only the replicas that were just started are looked at, if that can do. Until they
+        quiesce all are looked at otherwise, which takes 20 ms for a thousand.
         """
         if self._full_due:
             self._base, self._full_due = 0, False
@@ -430,21 +433,25 @@ class HeartbeatSender:
         started, self._started = self._started, set()
         few = few and not full and not self._stored and started.isdisjoint(self._reported)
         few = few and self._made_at == self._host.cluster_version.value
-        reports = self._reported | self._reports_of(started) if few else self._reports()
+        if few:
+            self._look_at(started)
+        else:
+            self._look()
         told = {
-            shard: report
-            for shard, report in reports.items()
-            # Quiesced replicas give the same object again: no need to compare its fields.
-            if full or ((before := self._reported.get(shard)) is not report and before != report)
+            shard: made[1]
+            for shard in (self._made if full else self._untold)
+            if (made := self._made.get(shard)) is not None
+            and (full or self._reported.get(shard) != made[1])
         }
+        gone = [one for one in self._untold if one in self._reported and one not in self._made]
         looks = self._sequence % _STORED_BEATS == 0
-        if not few and (full or looks or self._stored or self._are_others(reports, told)):
-            known = {(report.shard, report.replica) for report in reports.values()}
+        if not few and (full or looks or self._stored or self._are_others(told)):
+            known = {(report.shard, report.replica) for _, report in self._made.values()}
             stored = self._host.directories.replicas()
             self._stored = tuple(item for item in stored if item not in known)
         described = self._describe()
         self._sequence += 1
-        beat = proposals.StoreHeartbeat(
+        return proposals.StoreHeartbeat(
             self._host.identity.store_id,
             described.host,
             described.peer_address,
@@ -460,80 +467,111 @@ class HeartbeatSender:
                 **({CLOCK_LABEL: "far"} if self._host.clocks.far else {}),
             },
             replicas=tuple(told[shard] for shard in sorted(told)),
-            gone=() if full else tuple(sorted(self._reported.keys() - reports.keys())),
+            gone=() if full else tuple(sorted(gone)),
             stored=self._stored,
             results=tuple(self._results[number] for number in sorted(self._results)),
             access_version=self._access.list.version,
             unattributed_loss=self._unattributed_loss,
-            stuck=self._stuck,
+            stuck=self._told_stuck(),
             stores_index=self._stores_index if self._host.cluster_version.value >= 2 else 0,
             limits_version=self._host.limits.version,
             quotas_version=self._host.quotas.version,
         )
-        return beat, reports
 
-    def _are_others(
-        self, reports: Mapping[ShardId, ReplicaReport], told: Mapping[ShardId, ReplicaReport]
-    ) -> bool:
+    def _has_told(self, beat: proposals.StoreHeartbeat) -> None:
+        """HAKeeper knows what the heartbeat said."""
+        if not beat.base:
+            self._reported.clear()
+        for shard in beat.gone:
+            self._reported.pop(shard, None)
+        self._reported.update((report.shard, report) for report in beat.replicas)
+        self._untold.clear()
+
+    def _are_others(self, told: Mapping[ShardId, ReplicaReport]) -> bool:
         """Whether these are not the replicas of the newest heartbeat that was answered: only then
         can data be stored here that was not before, and belongs to none of them.
         """
         before = self._reported
-        return len(reports) != len(before) or any(
+        return len(self._made) != len(before) or any(
             shard not in before or before[shard].replica != report.replica
             for shard, report in told.items()
         )
 
-    def _reports_of(self, shards: Collection[ShardId]) -> dict[ShardId, ReplicaReport]:
-        infos = map(self._host.replicas.info, shards)
-        return {info.shard: self._report(info) for info in infos if info is not None}
-
-    def _reports(self) -> dict[ShardId, ReplicaReport]:
-        version = self._host.cluster_version.value
+    def _look(self) -> None:
+        """Bring `_made`, `_stuck` and `_untold` up to date, by what has changed here."""
+        changes, version = self._host.replicas.changes, self._host.cluster_version.value
         if version != self._made_at:
             self._made_at = version
             self._made.clear()  # a report says more now
-        infos = self._host.replicas.infos()
-        reports = {info.shard: self._report(info) for info in infos}
-        stuck = sorted((info.shard, info.replica) for info in infos if info.stuck)
-        self._stuck = tuple(stuck[: bounds.HEARTBEAT_STUCK_MAX]) if version >= 2 else ()
+            changes.touch_all()
+        for shard, info in changes.take():
+            if info is not None:
+                self._make(info)
+            elif self._made.pop(shard, None) is not None:
+                self._stuck.pop(shard, None)
+                self._untold.add(shard)
+        self._look_at_halted()
+
+    def _look_at(self, started: Collection[ShardId]) -> None:
+        """The same for replicas that were just started, and for no other."""
+        for info in map(self._host.replicas.info, started):
+            if info is not None:
+                self._make(info)
+
+    def _look_at_halted(self) -> None:
+        running, halted = self._host.replicas.running, self._host.halts.all()
+        for shard in self._halted:
+            if shard not in halted and shard not in running:
+                self._made.pop(shard, None)
+                self._untold.add(shard)
+        self._halted = {shard for shard in halted if shard not in running}
         repairing = self._host.halts.repairing()
-        for shard, halted in self._host.halts.all().items():
-            if shard not in reports:
-                reports[shard] = ReplicaReport(
-                    shard,
-                    halted.replica,
-                    halted.incarnation,
-                    Index(0),
-                    b"",
-                    halted=halted.reason[:_DETAIL_CHARACTERS],
-                    repairing=shard in repairing,
-                )
-        for shard in self._made.keys() - reports.keys():
-            del self._made[shard]
-        for shard in self._encoded.keys() - reports.keys():
-            del self._encoded[shard]
-        return reports
+        for shard in self._halted:
+            one = halted[shard]
+            report = ReplicaReport(
+                shard,
+                one.replica,
+                one.incarnation,
+                Index(0),
+                b"",
+                halted=one.reason[:_DETAIL_CHARACTERS],
+                repairing=shard in repairing,
+            )
+            self._made[shard] = (None, report)
+            self._untold.add(shard)
 
-    def _report(self, info: ReplicaInfo) -> ReplicaReport:
-        made = self._made.get(info.shard)
-        if made is not None and made[0] is info:
-            return made[1]
-        report = self._make_report(info)
+    def _told_stuck(self) -> tuple[tuple[ShardId, ReplicaId], ...]:
+        if self._host.cluster_version.value < 2:
+            return ()
+        return tuple(sorted(self._stuck.items())[: bounds.HEARTBEAT_STUCK_MAX])
+
+    def _make(self, info: ReplicaInfo) -> None:
+        """The report of a replica that runs."""
+        known, before = self._made.get(info.shard, (None, None))
+        if known is info:
+            return
+        if known is not None and before is not None and known.membership is info.membership:
+            membership = before.membership
+        else:
+            membership = info.membership.encode()
+        report = self._make_report(info, membership)
+        if before == report:
+            report = before  # `_reported` has it, too: one of them is kept
+        else:
+            self._untold.add(info.shard)
         self._made[info.shard] = (info, report)
-        return report
+        if info.stuck:
+            self._stuck[info.shard] = info.replica
+        else:
+            self._stuck.pop(info.shard, None)
 
-    def _make_report(self, info: ReplicaInfo) -> ReplicaReport:
+    def _make_report(self, info: ReplicaInfo, membership: bytes) -> ReplicaReport:
         leads = info.role is Role.LEADER
-        known = self._encoded.get(info.shard)
-        if known is None or known[0] is not info.membership:
-            known = (info.membership, info.membership.encode())
-            self._encoded[info.shard] = known
         return copied(
             ReplicaReport,
             info,
             epoch=info.membership.change_epoch,
-            membership=known[1],
+            membership=membership,
             leads=leads,
             match=info.match if leads else (),
             recently_active=info.recently_active if leads else (),
@@ -674,7 +712,7 @@ class HeartbeatSender:
         await self._host.replicas.start(
             command.shard,
             command.replica,
-            Membership.decode(command.membership),
+            shared(command.membership),
             join=command.join,
             incarnation=command.incarnation,
         )

@@ -22,8 +22,8 @@ from logservice_wire.errors import LogServiceError
 from logservice import bounds
 from logservice.hakeeper.answers.directory import DirectoryRow
 from logservice.hakeeper.answers.views import ReplicaView, ShardView, role_of
-from logservice.hakeeper.state import decoded
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.membership import decoded
 from logservice.nodehost.agent.directory import Directory
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 

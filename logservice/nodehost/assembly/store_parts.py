@@ -31,7 +31,6 @@ from logservice import bounds
 from logservice.clock import Clock
 from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.state import decoded
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,
@@ -45,7 +44,7 @@ from logservice.invariants import InvariantViolation
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.membership import Membership
+from logservice.membership import Membership, decoded
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.bootstrap import Bootstrapper, InitialMember

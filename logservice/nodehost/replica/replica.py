@@ -177,6 +177,10 @@ class ReplicaHost(Protocol):
         """`replica` was not ticked, and something concerns it."""
         ...
 
+    def changed(self, replica: Replica) -> None:
+        """`replica` may not be what it was, or it stopped."""
+        ...
+
     def route(self, replica: Replica) -> None:
         """`replica` does not lead: forward what waits in its intake, or send it back."""
         ...
@@ -1043,8 +1047,11 @@ class Replica:
         return self.log.bytes_between(match, self.log.last_index())
 
     def changed(self) -> None:
-        """It wakes up, its log was compacted, or its limits changed: forget what `info` said."""
+        """It wakes up, its log was compacted, its limits changed, or it stops: forget what `info`
+        said.
+        """
         self._quiesced_info = None
+        self._host.changed(self)
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
         """The store that a member of the shard lives on, as far as it is known here."""
@@ -1107,3 +1114,4 @@ class Replica:
         if self._catch_up is not None:
             self._catch_up.stop()
         self.state_machine.close()
+        self.changed()

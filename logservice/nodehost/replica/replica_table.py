@@ -29,7 +29,7 @@ from logservice_wire.errors import (
 
 from logservice.events import Event, emit
 from logservice.hard_state import HardState
-from logservice.ids import Incarnation, Index, ReplicaId, ShardId
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.format.update import Update
 from logservice.logdb.read.replica_log import ReplicaLog
@@ -41,6 +41,7 @@ from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.listeners import ReplicaRemoved, ReplicaStarted, ReplicaStopped
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica.changes import Changes
 from logservice.nodehost.replica.quiesce import Quiescence
 from logservice.nodehost.replica.replica import Replica, ReplicaHost
 from logservice.nodehost.replica.start import ReplicaStart, choose_start, first_update
@@ -101,6 +102,9 @@ class ReplicaTable:
         self._random = random
         self._on_fatal, self._on_broken = on_fatal, on_broken
         self._running = self.running = _Running(halts)
+        self.changes = Changes(self._running)
+        self._neighbours: tuple[int, frozenset[StoreId]] | None = None
+        """They and how many replicas ran then; None since one has stopped or has other members."""
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
         self._open = False
 
@@ -389,6 +393,21 @@ class ReplicaTable:
     def infos(self) -> list[ReplicaInfo]:
         """Pictures of all running replicas, in the order of their shards."""
         return [self._running[shard].info() for shard in sorted(self._running)]
+
+    def neighbours(self) -> frozenset[StoreId]:
+        """The stores with a member of a shard that has a replica here. To go through 10 000
+        memberships takes 10 ms, so that is done when they may be others.
+        """
+        running = self._running
+        if self._neighbours is None or self._neighbours[0] != len(running):
+            memberships = [replica.raft.membership for replica in running.values()]
+            found = frozenset(one.store_id for each in memberships for one in each.members)
+            self._neighbours = (len(running), found)
+        return self._neighbours[1]
+
+    def neighbours_changed(self) -> None:
+        """A replica stopped, or has another membership."""
+        self._neighbours = None
 
     def of(self, directory: Directory) -> list[Replica]:
         """The replicas that run in one data directory."""

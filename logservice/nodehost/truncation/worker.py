@@ -198,7 +198,7 @@ class TruncationWorker:
             return TruncationReport(0, {Step.ALREADY_RUNNING: 1}, self._alarms)
         self._running = True
         self._more = False
-        visited = 0
+        visited = settled = 0
         alarms: list[TruncationAlarm] = []
         try:
             counts.update(await self._remove_leftovers())
@@ -208,7 +208,7 @@ class TruncationWorker:
                 info = self._replicas.info(shard)
                 if info is not None and self._is_settled(info):
                     visited += 1
-                    counts.update(_SETTLED)
+                    settled += 1
                     if number % _SETTLED_PER_TURN == 0:
                         await asyncio.sleep(0)
                     continue
@@ -223,6 +223,7 @@ class TruncationWorker:
             await self._collect_garbage()
         finally:
             self._running = False
+            counts.update(dict.fromkeys(_SETTLED, settled) if settled else ())
             self._totals.update(counts)
         self._alarms = tuple(alarms)
         return TruncationReport(visited, dict(counts), self._alarms, self._more)

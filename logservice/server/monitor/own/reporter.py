@@ -242,16 +242,16 @@ class StatusReporter:
         """
         exports = parts.exports_count(info.shard, info.replica)
         made = self._made.get(info.shard)
-        if made is not None and made[0] is info and made[1:3] == (alarm, exports):
+        if made is not None and made[0] is info and made[1] == alarm and made[2] == exports:
             status = made[3]
         else:
             followers = self._followers(parts, info) if info.role is Role.LEADER else ()
             status = _replica(parts, info, alarm, exports, followers)
+            self._made[info.shard] = (info, alarm, exports, status)
         if status.holds:
             expiry, running = parts.host.hold_expiry, parts.host.replicas.running
             age_s = expiry.oldest_age_s(running[info.shard])
             status = msgspec.structs.replace(status, hold_age_s=age_s)
-        self._made[info.shard] = (info, alarm, exports, status)
         return status
 
     def _followers(self, parts: StoreParts, info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
