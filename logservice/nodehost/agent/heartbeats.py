@@ -225,7 +225,7 @@ class HeartbeatSender:
                 in_s = self._next_in_s() if not between else 0.0
                 tells, self._soon_s = bool(self._started), math.inf
                 try:
-                    await self._beat(few=between)
+                    await self.beat_once(few=between)
                     if tells:
                         self._soon_s = self._host.clock.monotonic() + bounds.HEARTBEAT_SOON_S
                 except LogServiceError as error:
@@ -299,13 +299,10 @@ class HeartbeatSender:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    async def beat_once(self) -> replies.HeartbeatReply:
-        """One heartbeat; begins what the answer asks for. Raises a LogServiceError if
-        unanswered.
+    async def beat_once(self, *, few: bool = False) -> replies.HeartbeatReply:
+        """One heartbeat; begins what the answer asks for. `few`: it is about replicas that were
+        just started, and no others. Raises a LogServiceError if unanswered.
         """
-        return await self._beat()
-
-    async def _beat(self, *, few: bool = False) -> replies.HeartbeatReply:
         if self._broken is not None:
             raise self._broken
         beat = self._heartbeat(few=few)
