@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from logservice import bounds
 from logservice.entry import Entry
 from logservice.envelope import ProposalId
 from logservice.hakeeper import state as states
@@ -15,7 +16,7 @@ from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.verbs import ForgetStore, SetLeader, SetStoreMode, StoreMode
 from logservice.hakeeper.following import follow
-from logservice.hakeeper.repair import check, looks
+from logservice.hakeeper.repair import bootstrap, check, looks
 from logservice.hakeeper.repair.checkers import Checkers
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import Behind, State
@@ -87,6 +88,31 @@ def test_a_pass_over_the_restless_decides_what_a_pass_over_all_decides() -> None
     assert said > STATES / 10
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_first_start_decides_by_the_restless_what_it_decides_by_all(version: int) -> None:
+    """INV-HK-RESTLESS: whether all shards are up and led, and which replicas are started."""
+    begun = waited = up = 0
+    for seed in range(STATES):
+        state = random_state(random.Random(seed), version)
+        state.phase = Phase.COMMANDS_RECEIVED
+        twin = states.load(states.save(state))
+        operators = len(state.operators)
+        with patch.object(bounds, "HAKEEPER_ERRANDS_MAX", 2):
+            check.run(state)
+            with (
+                patch.object(Holdings, "restless", lambda _, whole: anything(whole)),
+                patch.object(bootstrap, "_doubtful", State.sorted_shards),
+            ):
+                check.run(twin)
+        begun += len(state.operators) > operators
+        waited += any(flag.startswith("bootstrap: shard") for flag in state.flags)
+        up += state.phase is Phase.RUNNING
+        state.looks_left = twin.looks_left = 0
+        state.last_look = twin.last_look = 0
+        assert states.save(state) == states.save(twin)
+    assert min(begun, waited, up) > STATES / 100
+
+
 class Watched(Model):
     """A model whose holdings are compared with the state after every entry, and a second replica
     that is recovered from a snapshot now and then and applies the same entries.
@@ -119,6 +145,7 @@ def same(state: State) -> None:
     assert (kept.strays, kept.ending) == (anew.strays, anew.ending)
     assert (kept.load, kept.load_of, kept.on) == (anew.load, anew.load_of, anew.on)
     assert kept.led_by_wish == anew.led_by_wish
+    assert kept.named == anew.named
     assert (list(kept.homing), kept.apart) == (list(anew.homing), anew.apart)
     assert list(kept.known) == list(anew.known) == sorted(state.shards)
     assert (kept.replaying, kept.lagging) == (anew.replaying, anew.lagging)

@@ -17,6 +17,7 @@ from logservice.hakeeper.commands.proposals import ChangeShard
 from logservice.hakeeper.marks import mark
 from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores import limits
+from logservice.hakeeper.stores.holdings import holdings
 from logservice.hakeeper.stores.services import text_bytes
 from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import HAKEEPER_SHARD
@@ -61,10 +62,8 @@ def apply_change(state: State, proposal: ChangeShard) -> Outcome:
 
 def named(state: State, name: str) -> ShardState | None:
     """The living log of that name."""
-    for shard in state.sorted_shards():
-        if shard.name == name and not shard.deleting_tick:
-            return shard
-    return None
+    found = holdings(state).named.get(name)
+    return state.shards[found[0]] if found else None
 
 
 def wrong_wish(

@@ -32,7 +32,7 @@ from logservice.hakeeper.repair.placement import Placement
 from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.stores import cluster_version, limits
 from logservice.hakeeper.stores.health import Health, healths, leader_report, majority
-from logservice.hakeeper.stores.holdings import touch
+from logservice.hakeeper.stores.holdings import holdings, touch
 from logservice.hakeeper.stores.zones import is_in, zone_of
 from logservice.hakeeper.tombstones import is_deleted
 from logservice.ids import (
@@ -225,7 +225,7 @@ def judge(state: State) -> str:
     them against the voters that there are: a person may want more of a log already, and those come
     only once the cluster runs (seed 16000064).
     """
-    for shard in state.sorted_shards():
+    for shard in _doubtful(state):
         if shard.deleting_tick:
             continue
         up = sum(
@@ -242,6 +242,16 @@ def judge(state: State) -> str:
         return f"bootstrap: shard {shard.shard} has {up} of {voters} replicas up or no leader"
     set_phase(state, Phase.RUNNING)
     return ""
+
+
+def _doubtful(state: State) -> list[ShardState]:
+    """The shards, in their order, that may have too few replicas up or no leader. Every other one
+    has all its members up (INV-HK-RESTLESS), and one of them says that it leads.
+    """
+    known = holdings(state)
+    led = set[ShardId]().union(*known.led.values())
+    found = (state.shards.keys() - led) | (state.shards.keys() & known.restless(state))
+    return [state.shards[number] for number in sorted(found)]
 
 
 def allocate_replica_id(state: State) -> ReplicaId:

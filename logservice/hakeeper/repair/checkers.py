@@ -108,8 +108,17 @@ class Checkers:
             self._note(operator)
 
     def check_starts(self) -> None:
-        """START what is MISSING. Nothing else may be done before the cluster runs."""
-        for shard in self._placed():
+        """START what is MISSING. Nothing else may be done before the cluster runs.
+
+        Each pass asks, and a first start may make thousands of shards: so only those are looked at
+        that may lack a replica (INV-HK-RESTLESS), and only while one more START may begin.
+        """
+        for shard_id in holdings(self.state).restless(self.state):
+            shard = self.state.shards.get(shard_id)
+            if shard is None or not shard.initial or shard.deleting_tick:
+                continue
+            if not self._room_for_errand(shard):
+                break
             self._starts(shard, healths(self.state, shard))
 
     def check_all(self) -> None:

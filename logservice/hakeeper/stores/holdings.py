@@ -61,7 +61,8 @@ class Holdings:
     whatever their stores do; `short`: those among them that are not whole: joint, or without a
     voter that they should have. `turns`: the shards by their `turn`. `led`: the shards that a store
     says to lead. `replaying`: the services that replay a shard. `lagging`: services that have
-    stopped to replay one. `ending`: deleted logs of which a store may have a replica.
+    stopped to replay one. `ending`: deleted logs of which a store may have a replica. `named`: the
+    living logs of a name, in their order.
     """
 
     def __init__(self) -> None:
@@ -82,6 +83,8 @@ class Holdings:
         self.replaying: dict[ShardId, set[str]] = {}
         self.lagging: set[str] = set()
         self.ending: set[ShardId] = set()
+        self.named: dict[str, tuple[ShardId, ...]] = {}
+        self._names: dict[ShardId, str] = {}
         self._members: dict[ShardId, tuple[Member, ...]] = {}
         self._sorted: list[ShardId] | None = None
         """The restless shards as they were when that was asked last; it is never changed in place,
@@ -145,7 +148,21 @@ class Holdings:
         limits = shard.policy.limits if shard is not None and not shard.deleting_tick else UNLIMITED
         _keep(self.limited, shard_id, limits != UNLIMITED)
         _keep(self.ending, shard_id, shard is not None and bool(shard.deleting_tick))
+        self._name(shard_id, shard.name if shard is not None and not shard.deleting_tick else None)
         self._touched.add(shard_id)
+
+    def _name(self, shard: ShardId, name: str | None) -> None:
+        before = self._names.pop(shard, None)
+        if name is not None:
+            self._names[shard] = name
+        if name == before:
+            return
+        if before is not None:
+            self.named[before] = tuple(one for one in self.named[before] if one != shard)
+            if not self.named[before]:
+                del self.named[before]
+        if name is not None:
+            self.named[name] = tuple(sorted((*self.named.get(name, ()), shard)))
 
     def touch_service(self, service: ServiceState, before: Collection[ShardId]) -> None:
         """The service replays other logs now than those, or has stopped or gone on."""
