@@ -277,6 +277,11 @@ class LogDb:
             if state.exists
         )
 
+    def stores(self, shard: ShardId, replica: ReplicaId) -> bool:
+        """Whether it is one of `replicas`."""
+        state = self._states.get((shard, replica))
+        return state is not None and state.exists
+
     def removed(self) -> set[tuple[ShardId, ReplicaId]]:
         """Replicas that were removed here; their ids are refused for ever."""
         return {
@@ -284,6 +289,11 @@ class LogDb:
             for state in self._states.values()
             if state.removed
         }
+
+    def has_removed(self, shard: ShardId, replica: ReplicaId) -> bool:
+        """Whether it is one of `removed`."""
+        state = self._states.get((shard, replica))
+        return state is not None and state.removed
 
     def knows(self, shard: ShardId, replica: ReplicaId) -> bool:
         """Whether data of the replica is here, or the tombstone that it left."""

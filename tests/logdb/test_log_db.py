@@ -152,6 +152,9 @@ def test_a_removed_replica_never_comes_back(world: World) -> None:
     for _ in range(2):
         assert db.removed() == {(1, 1)}
         assert db.replicas() == [(1, 2)]
+        both = [(ShardId(1), ReplicaId(1)), (ShardId(1), ReplicaId(2))]
+        assert [db.has_removed(*one) for one in both] == [True, False]
+        assert [db.stores(*one) for one in both] == [False, True]
         with pytest.raises(InvalidArgument):
             db.log(ShardId(1), ReplicaId(1))
         with pytest.raises(InvariantViolation, match="INV-PLAN-REMOVED"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
@@ -210,6 +211,9 @@ class LogDbMachine(RuleBasedStateMachine):
             return
         assert not self.db.recovery_report.damages
         assert self.db.removed() == self.removed
+        keys = {*self.models, *self.removed, (99, 1)}
+        assert {key for key in keys if _asked(self.db.has_removed, key)} == self.removed
+        assert sorted(key for key in keys if _asked(self.db.stores, key)) == self.db.replicas()
         for key, model in self.models.items():
             log = log_of(self.db, *key)
             assert not log.faulty, key
@@ -223,6 +227,10 @@ class LogDbMachine(RuleBasedStateMachine):
             for found in model.log.values():
                 for lsn in {found.lsn, found.next_lsn - 1} if found.record_count else ():
                     assert log.index_of_lsn(Lsn(lsn)) == found.index
+
+
+def _asked(question: Callable[[ShardId, ReplicaId], bool], key: tuple[int, int]) -> bool:
+    return question(ShardId(key[0]), ReplicaId(key[1]))
 
 
 TestLogDbModel = LogDbMachine.TestCase

@@ -265,6 +265,9 @@ class FakeDirectories:
     def replicas(self) -> list[tuple[ShardId, ReplicaId]]:
         return sorted(self._host.stored)
 
+    def stores(self, shard: ShardId, replica: ReplicaId) -> bool:
+        return (shard, replica) in self._host.stored
+
     def infos(self) -> list[DirectoryReport]:
         return [DirectoryReport(one, 10, 90, path="/d") for one in self._host.identity.incarnations]
 

@@ -618,8 +618,7 @@ class HeartbeatSender:
                 f"the data directories here are {self._host.identity.incarnations}",
                 field="incarnation",
             )
-        stored = (command.shard, command.replica) in self._host.directories.replicas()
-        if not stored and not command.fresh:
+        if not command.fresh and not self._host.directories.stores(command.shard, command.replica):
             raise ShardNotFound(
                 f"replica {command.replica} has run here and its data is gone", shard=command.shard
             )

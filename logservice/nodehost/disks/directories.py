@@ -136,6 +136,10 @@ class Directories:
         """Every replica with data in a working directory, sorted."""
         return sorted(key for directory in self.working for key in directory.logdb.replicas())
 
+    def stores(self, shard: ShardId, replica: ReplicaId) -> bool:
+        """Whether a working directory has data of the replica: whether it is in `replicas`."""
+        return any(directory.logdb.stores(shard, replica) for directory in self.working)
+
     def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
         """The bootstrap of the newest replica of `shard` that is stored here."""
         for stored_shard, replica in reversed(self.replicas()):
@@ -145,8 +149,7 @@ class Directories:
 
     def removed(self, shard: ShardId, replica: ReplicaId) -> bool:
         """Whether the replica was removed here, so that its id is refused for ever."""
-        holder = self.holding(shard, replica)
-        return holder is not None and (shard, replica) in holder.logdb.removed()
+        return any(directory.logdb.has_removed(shard, replica) for directory in self._all)
 
     def place(
         self, shard: ShardId, replica: ReplicaId, incarnation: Incarnation | None = None
