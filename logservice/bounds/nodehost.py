@@ -152,6 +152,10 @@ for some seconds has to hear again comes from the leader, so a witness needs non
 HEARTBEAT_TIMEOUT_S: Final = 3.0
 """A heartbeat's way to shard 0 and back; after that the next one is sent whatever became of it."""
 
+HEARTBEAT_SOON_S: Final = 0.2
+"""From a heartbeat that told of replicas that were started to the next one: HAKeeper thinks of what
+comes next at a tick, so two of those, and its answer carries the next commands."""
+
 HAKEEPER_TOGETHER_S: Final = 0.03
 """At shard 0's leader the first heartbeat of a second, or its ticks, waits so long for the others:
 longer than an entry takes to be applied everywhere, and nothing beside a store's time-out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -302,6 +303,128 @@ async def test_the_commands_of_the_first_start_are_fetched_as_soon_as_they_are_t
         rig.sender.hakeeper_applied()
         rig.sender.hakeeper_applied()
     assert ended == [Phase.COMMANDS_RECEIVED], "a sleep is ended, too, once"
+
+
+class Sleeper:
+    """Ends the sleeps of a rig's sender: as soon as no command is under way, if one is, else when
+    the time has passed. `at`: what happens in which sleep, from 1 on; in the last one `run` ends.
+    """
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rig = rig
+        self.now_s = 5.0
+        self.slept: list[float] = []
+        self.ends = 0
+        self.at: dict[int, Callable[[], object]] = {}
+        rig.sender._interval_s = 1000.0
+        monkeypatch.setattr(rig.host, "clock", self)
+        monkeypatch.setattr(rig.sender._pause, "sleep", self.sleep)
+        monkeypatch.setattr(rig.sender._pause, "end", self.end)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def end(self) -> None:
+        self.ends += 1
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.at.get(len(self.slept), lambda: None)()
+        if self.rig.sender._tasks:
+            await self.rig.sender.settle()
+        else:
+            self.now_s += seconds
+        if len(self.slept) == max(self.at):
+            raise asyncio.CancelledError
+
+    async def run(self) -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await self.rig.sender.run()
+
+    def order(self, *shards: int) -> None:
+        queue = self.rig.state.stores["s1"].queue
+        [incarnation] = self.rig.host.identity.incarnations
+        for shard in shards:
+            command = StartReplica(
+                ShardId(shard),
+                ReplicaId(1000 + shard),
+                incarnation,
+                self.rig.membership.encode(),
+                join=False,
+                fresh=True,
+            )
+            queue_command(self.rig.state, queue, 0, command)
+
+
+async def test_replicas_that_were_started_are_told_of_between_the_heartbeats_of_the_intervals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    rig.run_here(ONE, 1001)
+    sleeper = Sleeper(rig, monkeypatch)
+
+    def changed() -> None:
+        rig.run_here(ONE, 1001, applied_index=Index(9))
+
+    sleeper.at = {1: lambda: sleeper.order(2, 3), 2: changed, 3: lambda: sleeper.order(4), 6: int}
+    await sleeper.run()
+    told = [([one.shard for one in beat.replicas], len(beat.results)) for beat in rig.beats()]
+    assert told == [
+        ([1], 0),
+        ([], 0),
+        ([2, 3], 2),  # at once, and of nothing else
+        ([], 0),  # a little later, for what is to be started next
+        ([4], 1),
+        ([], 0),
+    ]
+    soon_s = bounds.HEARTBEAT_SOON_S
+    assert sleeper.slept[:5] == pytest.approx([1000.0, 1000.0, soon_s, 1000.0 - soon_s, soon_s])
+    assert sleeper.ends == 2, "once for all that were started together"
+
+
+async def test_heartbeats_between_the_others_do_not_move_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And those of the intervals tell of everything."""
+    rig = Rig()
+    rig.run_here(ONE, 1001)
+    sleeper = Sleeper(rig, monkeypatch)
+    sleeper.at = {1: lambda: sleeper.order(2), 5: int}
+
+    def changed() -> None:
+        rig.run_here(ONE, 1001, applied_index=Index(9))
+        rig.run_here(TWO, 1002, applied_index=Index(7))
+
+    sleeper.at[4] = changed
+    await sleeper.run()
+    told = [[one.shard for one in beat.replicas] for beat in rig.beats()]
+    assert told == [[1], [], [2], [], [1, 2]]
+    assert sleeper.slept[3] == pytest.approx(1000.0 - bounds.HEARTBEAT_SOON_S)
+
+
+async def test_what_was_not_answered_is_told_with_the_next_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    sleeper = Sleeper(rig, monkeypatch)
+    propose, lost = HAKeeperClient.propose, [NotReady()]
+
+    async def loses(
+        self: HAKeeperClient, proposal: proposals.Proposal, timeout_s: float
+    ) -> Applied:
+        if len(sleeper.slept) == 2 and lost:
+            raise lost.pop()
+        return await propose(self, proposal, timeout_s)
+
+    monkeypatch.setattr(HAKeeperClient, "propose", loses)
+    sleeper.at = {1: lambda: sleeper.order(2), 4: int}
+    await sleeper.run()
+    assert [([one.shard for one in beat.replicas], len(beat.results)) for beat in rig.beats()] == [
+        ([], 0),
+        ([], 0),
+        ([2], 1),
+    ]
+    assert sleeper.slept[2] == pytest.approx(1000.0)
 
 
 async def test_after_a_lost_answer_everything_is_sent_again(
