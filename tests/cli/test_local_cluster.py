@@ -6,9 +6,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady, ShardNotFound
+from logservice_wire.rpcs import CONNECT, GET_CLUSTER_STATE, GET_SHARD_INFO, Rpc
+from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import config
+from logservice.cli.processes import local_cluster
 from logservice.cli.processes.local_cluster import LocalCluster, free_ports
 from logservice.config import ConfigError
 
@@ -31,6 +34,39 @@ def test_every_store_gets_a_valid_configuration(tmp_path: Path) -> None:
     assert len(set(addresses)) == 6
     assert cluster.endpoints() == [one.listen.client for one in parsed.values()]
     assert cluster.pids() == dict.fromkeys(parsed)
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "lacks", "asked"),
+    [
+        (None, "running", False, ["CONNECT", "INFO"]),
+        (ShardNotFound(), "running", True, ["CONNECT", "INFO", "STATE"]),
+        (ShardNotFound(), "bootstrapping", False, ["CONNECT", "INFO", "STATE"]),
+        (NotReady(), "running", False, ["CONNECT", "INFO"]),
+    ],
+)
+def test_all_logs_are_listed_only_for_one_that_hakeeper_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+    known: LogServiceError | None,
+    state: str,
+    lacks: bool,
+    asked: list[str],
+) -> None:
+    """While thousands of logs begin, the store that is asked has other work."""
+    names = {CONNECT: "CONNECT", GET_SHARD_INFO: "INFO", GET_CLUSTER_STATE: "STATE"}
+    seen: list[str] = []
+
+    def call(_address: str, rpc: Rpc, *_: object) -> hakeeper_pb2.ClusterState:
+        seen.append(names[rpc])
+        error = ShardNotFound() if rpc is CONNECT else known if rpc is GET_SHARD_INFO else None
+        if error is not None:
+            raise error
+        return hakeeper_pb2.ClusterState(state=state)
+
+    monkeypatch.setattr(local_cluster, "call_store", call)
+    monkeypatch.setattr(local_cluster, "call_leader", call)
+    assert local_cluster._accepts("here:1", 7, None) is lacks
+    assert seen == asked
 
 
 def test_opened_again_it_is_the_same(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from logservice_wire.errors import (
     ShardNotFound,
     ShardRestoring,
 )
-from logservice_wire.rpcs import ADMIT_STORE, CONNECT, GET_CLUSTER_STATE
+from logservice_wire.rpcs import ADMIT_STORE, CONNECT, GET_CLUSTER_STATE, GET_SHARD_INFO
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import config as store_config
@@ -415,6 +415,15 @@ def _accepts(address: str, shard: int, tls: TlsFiles | None) -> bool:
 
 def _lacks(address: str, shard: int, tls: TlsFiles | None) -> bool:
     """Whether HAKeeper runs, and has no such log."""
+    try:
+        # A first start may make thousands of logs, and to list them all is work for the stores.
+        about = hakeeper_pb2.GetShardInfoRequest(shard_id=shard)
+        call_store(address, GET_SHARD_INFO, about, _PROBE_TIMEOUT_S, tls)
+        return False
+    except ShardNotFound:
+        pass
+    except LogServiceError:
+        return False
     request = hakeeper_pb2.GetClusterStateRequest()
     try:
         state = call_leader(address, GET_CLUSTER_STATE, request, _PROBE_TIMEOUT_S, tls)
