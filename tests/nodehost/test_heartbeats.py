@@ -850,16 +850,16 @@ async def test_heartbeats_without_an_answer_are_one_line_for_each_reason(
     rig = Rig()
     refused, lost = PermissionDenied("no", joining="not admitted"), StaleEpoch("older")
     coming: list[LogServiceError | None] = [*[refused] * 3, *[lost] * 3, refused, None, refused]
-    beat_once = rig.sender.beat_once
+    beat = rig.sender._beat
 
-    async def next_one() -> replies.HeartbeatReply:
+    async def next_one(*, few: bool) -> replies.HeartbeatReply:
         if not coming:
             raise asyncio.CancelledError
         failure = coming.pop(0)
         rig.host.propose_failures = [failure] if failure is not None else []
-        return await beat_once()
+        return await beat(few=few)
 
-    monkeypatch.setattr(rig.sender, "beat_once", next_one)
+    monkeypatch.setattr(rig.sender, "_beat", next_one)
     monkeypatch.setattr(rig.sender, "_interval_s", 0.0)
     with caplog.at_level("INFO"), pytest.raises(asyncio.CancelledError):
         await rig.sender.run()
