@@ -163,7 +163,8 @@ class RaftSection(_Section, frozen=True, kw_only=True):
     """[raft]: time. Round trips on loopback and in a LAN are far below a tick; a WAN needs a longer
     tick.
 
-    After `quiesce_ticks` without a request a shard quiesces and costs nothing (0: never). With
+    After `quiesce_ticks` without a request a shard quiesces and costs nothing (0: never); after a
+    tenth of them, and two election timeouts, while its leader was given nothing to append. With
     `lease_read` a leader answers linearizable reads alone while a lease holds. It must be the same
     on every store, and may be set only where no clock runs 10 % faster than another.
     """

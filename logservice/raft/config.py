@@ -39,7 +39,8 @@ class RaftConfig:
     - commit_notice_waits: followers learn of a commit from the next append, read answer or tick,
       not from a message of its own; in a closed loop that halves the messages.
     - quiesce_ticks: ticks without a request after which an idle shard falls silent (see `quiesce`);
-      0: never. The replicas of a shard may differ in it.
+      0: never. A leader that was given nothing to append waits for less (`State.quiet_ticks`). The
+      replicas of a shard may differ in it.
     - lease_read: needs check_quorum, and must be the same on every replica. lease_span: how long a
       confirmed round gives a lease, in the units of the core's `lease_clock`; 0: three quarters of
       the election timeout, in ticks. It must end, on any clock, before a follower that answered the

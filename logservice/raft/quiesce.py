@@ -1,9 +1,10 @@
 """Quiesce: an idle shard falls silent, and what wakes it.
 
-A leader quiesces its shard when nobody asked it anything for `quiesce_ticks` and every member has
-everything: match = commit = last, and it was heard of lately. It sends one Quiesce message to each
-and stops its heartbeats. A follower that has exactly that log stops its election timer. From then
-on `tick` does nothing on any of them: a shard without work costs nothing.
+A leader quiesces its shard when nobody asked it anything for `quiesce_ticks` (a tenth of that while
+it was given nothing to append since its election) and every member has everything: match = commit =
+last, and it was heard of lately. It sends one Quiesce message to each and stops its heartbeats. A
+follower that has exactly that log stops its election timer. From then on `tick` does nothing on any
+of them: a shard without work costs nothing.
 
 Everything wakes a replica: a request made here, any message, and `Raft.wake`. The shell calls that
 when the store of another member is gone, was started anew, or is silent. Only two things do not
@@ -41,7 +42,7 @@ def tick_leader(s: State) -> None:
         s.idle_ticks = 0
         return
     s.idle_ticks += 1
-    if s.idle_ticks >= s.config.quiesce_ticks and _everybody_has_everything(s):
+    if s.idle_ticks >= s.quiet_ticks() and _everybody_has_everything(s):
         s.quiesced = True
         s.lease_from = -1
         for replica, progress in s.tracker.others:

@@ -32,6 +32,9 @@ from logservice.raft.tracker.tracker import Configuration, Tracker
 
 _EMPTY: Final = b""
 
+_UNUSED_SHARE: Final = 10
+"""For so small a part of `quiesce_ticks` a leader stays awake that was given nothing to append."""
+
 
 @value
 class Status:
@@ -177,6 +180,19 @@ class State:
     def committed_in_term(self) -> bool:
         """This leader has committed an entry of its own term, so it knows what is committed."""
         return self.log.committed >= self.term_first_index > 0
+
+    def quiet_ticks(self) -> int:
+        """After how many idle ticks this leader quiesces its shard (`quiesce`).
+
+        One that was given nothing to append since its election waits a tenth as long: of thousands
+        of logs that are made, or come back, at the same time few are then awake at once. But it
+        waits for more than two election timeouts, after which it has heard of every member that it
+        takes for active.
+        """
+        ticks = self.config.quiesce_ticks
+        if self.log.last_index != self.term_first_index:
+            return ticks
+        return min(ticks, max(2 * self.config.election_ticks + 1, ticks // _UNUSED_SHARE))
 
     def in_lease(self) -> bool:
         """A leader was heard of recently enough that nobody else should be voted for."""

@@ -47,6 +47,25 @@ def ready_messages(raft: Raft) -> list[object]:
 # --- falling silent -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("ticks", "unused"), [(300, 30), (100, 21), (15, 15)])
+def test_a_leader_that_was_given_nothing_waits_a_tenth_as_long(ticks: int, unused: int) -> None:
+    """But longer than two election timeouts, if that is not as long as the others wait."""
+    cluster = Cluster(3, quiesce_ticks=ticks)
+    cluster.elect(1)
+    cluster.tick()  # this tick sees the no-op
+    cluster.tick(unused - 1)
+    assert silent(cluster) == set()
+    cluster.tick()
+    assert silent(cluster) == {1, 2, 3}
+    cluster[1].propose([block(b"a")])
+    cluster.settle()
+    cluster.tick()
+    cluster.tick(ticks - 1)
+    assert silent(cluster) == set()
+    cluster.tick()
+    assert silent(cluster) == {1, 2, 3}
+
+
 def test_an_idle_shard_costs_no_message_and_no_election() -> None:
     cluster = quiesced()
     term = cluster[1].term

@@ -183,7 +183,7 @@ def ticks_to_act(s: State) -> int:
         return 1
     heartbeat = config.heartbeat_ticks - s.heartbeat_elapsed
     period = config.election_ticks - s.election_elapsed
-    quiet = config.quiesce_ticks - s.idle_ticks  # <= 0: each heartbeat's answer is a chance
+    quiet = s.quiet_ticks() - s.idle_ticks  # <= 0: each heartbeat's answer is a chance
     return max(1, min(heartbeat, period, quiet if quiet > 0 else heartbeat))
 
 
