@@ -230,10 +230,10 @@ async def test_a_change_is_in_force_within_two_heartbeats(
     begun = 0
     updates: dict[int, int] = {}
 
-    async def counted(self: HeartbeatSender) -> Any:
+    async def counted(self: HeartbeatSender, *, few: bool) -> Any:
         nonlocal begun
         begun += 1
-        return await beat(self)
+        return await beat(self, few=few)
 
     def noted(self: AccessBook, version: int, grants: Any, denials: Any) -> None:
         update(self, version, grants, denials)
