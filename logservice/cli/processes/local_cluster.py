@@ -420,7 +420,7 @@ def _lacks(address: str, shard: int, tls: TlsFiles | None) -> bool:
         about = hakeeper_pb2.GetShardInfoRequest(shard_id=shard)
         call_store(address, GET_SHARD_INFO, about, _PROBE_TIMEOUT_S, tls)
         return False
-    except ShardNotFound:
+    except (ShardNotFound, ShardDeleted):
         pass
     except LogServiceError:
         return False
