@@ -28,9 +28,10 @@ read back."""
 LOGDB_SPARE_SEGMENTS_MAX: Final = 8
 """Files of retired segments kept for reuse: as many as one truncation of half a gigabyte frees."""
 
-LOGDB_CACHED_BYTES: Final = 256 * 1024 * 1024
-"""Of the newest bytes of a data directory, so many stay in the page cache: four segments, and far
-more than a follower or a reader of the tail is usually behind."""
+LOGDB_CACHED_BYTES: Final = 1024 * 1024 * 1024
+"""Of the newest bytes of a data directory, so many stay in the page cache: as much as a database
+usually keeps between two checkpoints, and far more than a follower or a reader of the tail is
+behind."""
 
 LOGDB_CHUNK_ENTRIES_MAX: Final = 8192
 """Entries of one row of the derived index, 16 bytes each: loaded in well under a millisecond."""

@@ -309,6 +309,7 @@ class SegmentWriter:
                 self.counters.segments_recycled += 1
             else:
                 self._files.remove([segment])
+            self._tail.gone(segment)
             self.counters.segments_retired += 1
 
     def _write_bytes(self, group: CommitGroup) -> None:

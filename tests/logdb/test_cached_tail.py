@@ -89,7 +89,27 @@ def test_one_large_group_hands_back_as_much_as_it_brings() -> None:
     assert vfs.handed_back[3:] == [("d/1", 3 * MIB, MIB), ("d/2", 0, MIB), ("d/2", MIB, MIB)]
 
 
-def test_a_segment_that_is_gone_is_passed_over() -> None:
+@pytest.mark.parametrize(
+    ("retired", "more", "next_piece"), [(1, 2, ("d/2", 0)), (2, 4, ("d/1", 2))]
+)
+def test_what_was_retired_counts_no_more_and_is_left_alone(
+    retired: int, more: int, next_piece: tuple[str, int]
+) -> None:
+    """Two segments of 3 MiB, of which 4 stay: of the first one only the last MiB is cached."""
+    vfs = Watched([1, 2, 3])
+    tail = CachedTail(vfs, path, 4 * MIB)
+    tail.wrote(1, 3 * MIB)
+    tail.wrote(2, 3 * MIB)
+    assert vfs.handed_back == [("d/1", 0, MIB), ("d/1", MIB, MIB)]
+    tail.gone(retired)
+    tail.gone(retired)
+    tail.wrote(3, more * MIB - 1)
+    assert len(vfs.handed_back) == 2
+    tail.wrote(3, more * MIB)
+    assert vfs.handed_back[2:] == [(next_piece[0], next_piece[1] * MIB, MIB)]
+
+
+def test_a_segment_whose_file_is_gone_is_passed_over() -> None:
     vfs = Watched([1, 2])
     tail = CachedTail(vfs, path, 0)
     vfs.unlink(path(1))

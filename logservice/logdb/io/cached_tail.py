@@ -10,8 +10,9 @@ next. What the page cache holds for the writes of a store is bounded by it, too.
 
 What is read further back comes from the disk, ahead of a sequential reader (`read_ahead`).
 
-A segment that is gone by then was retired. Its file may have become a spare, which is written over
-soon, so its pages are left where they are.
+A segment that is retired counts no more, and its pages are left where they are: its file may become
+a spare, which is written over soon. So of a log that is truncated as it grows nothing is handed
+back.
 
 Nothing depends on it but speed, so no error of it counts.
 """
@@ -57,6 +58,17 @@ class CachedTail:
         self._cached += end - before
         while self._cached >= self._cached_bytes + PIECE_BYTES:
             self._hand_back()
+
+    def gone(self, segment: int) -> None:
+        """The segment was retired: it counts no more, and nothing of it is handed back."""
+        for place, (number, end) in enumerate(self._ends):
+            if number == segment:
+                del self._ends[place]
+                self._cached -= end
+                if place == 0:
+                    self._cached += self._first
+                    self._first = 0
+                return
 
     def _hand_back(self) -> None:
         segment, end = self._ends[0]
