@@ -1,6 +1,8 @@
-"""beaten: HAKeeper's state hears a heartbeat of a store, for tests of what its answer brings."""
+"""beaten: heartbeats of a store that HAKeeper's state hears, for tests of what they bring."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from logservice.hakeeper import state
 from logservice.hakeeper.commands import proposals, replies
@@ -26,3 +28,19 @@ def beaten(held: state.State, sequence: int, **versions: int) -> replies.Heartbe
     outcome = heartbeats.apply_store(held, beat)
     assert isinstance(outcome, Applied)
     return replies.decode(outcome.data)
+
+
+def next_beat(store: state.StoreState, **more: Any) -> proposals.StoreHeartbeat:
+    """What the store, as the state knows it, would say next. `more`: what is new in that."""
+    return proposals.StoreHeartbeat(
+        store.store,
+        store.host,
+        store.peer_address,
+        store.client_address,
+        store.directories,
+        store.boot_id,
+        store.sequence + 1,
+        store.sequence,
+        dict(store.labels),
+        **more,
+    )

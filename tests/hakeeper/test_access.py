@@ -15,7 +15,7 @@ from logservice.hakeeper.stores import access
 from logservice.ids import StoreId
 from logservice.outcome import Applied, Rejected
 from logservice.versions import KNOWN
-from tests.hakeeper.beaten import beaten
+from tests.hakeeper.beaten import beaten, next_beat
 from tests.hakeeper.model import HEARTBEAT_TICKS, Model
 from tests.papers import uri
 
@@ -149,20 +149,7 @@ def test_stores_say_which_list_is_in_force_there() -> None:
         ("s3", 0),
     }
     store = model.state.stores[StoreId("s2")]
-    model.propose(
-        proposals.StoreHeartbeat(
-            store.store,
-            store.host,
-            store.peer_address,
-            store.client_address,
-            store.directories,
-            store.boot_id,
-            store.sequence + 1,
-            store.sequence,
-            dict(store.labels),
-            access_version=7,
-        )
-    )
+    model.propose(next_beat(store, access_version=7))
     found = model.rsm.lookup(queries.GetAccess())
     assert isinstance(found, views.AccessView)
     assert {one.store_id: one.version for one in found.stores} == {"s1": 0, "s2": 7, "s3": 0}

@@ -11,6 +11,7 @@ from logservice.hakeeper.state import State, StoreState
 from logservice.hakeeper.stores import heartbeats, reports, service_holds
 from logservice.hakeeper.stores.reports import Counted, counted, replace_reports
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from tests.hakeeper.beaten import next_beat
 from tests.hakeeper.model import Model
 
 
@@ -105,18 +106,7 @@ def test_a_heartbeat_of_one_change_looks_at_one_report(monkeypatch: pytest.Monke
     assert len(store.replicas) > 20
     shard = min(store.replicas)
     again = store.replicas[shard]
-    beat = heartbeats.StoreHeartbeat(
-        store.store,
-        store.host,
-        store.peer_address,
-        store.client_address,
-        store.directories,
-        store.boot_id,
-        store.sequence + 1,
-        store.sequence,
-        replicas=(again,),
-    )
-    model.propose(beat)
+    model.propose(next_beat(store, replicas=(again,)))
     assert set(looked) == {shard}
     assert not lived
 

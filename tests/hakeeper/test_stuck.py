@@ -31,6 +31,7 @@ from logservice.hakeeper.state import Cause, Repair
 from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
 from logservice.outcome import Applied
 from logservice.versions import FIRST, KNOWN, NEWEST
+from tests.hakeeper.beaten import next_beat
 from tests.hakeeper.campaign import histories
 from tests.hakeeper.model import HEARTBEAT_TICKS, Model, expiry
 
@@ -44,18 +45,7 @@ def test_a_replica_that_its_store_calls_stuck_is_flagged_until_the_store_says_ot
     model.start()
     store = model.state.stores[StoreId("s1")]
     stuck = ((ShardId(1), ReplicaId(7)),)
-    beat = StoreHeartbeat(
-        store.store,
-        store.host,
-        store.peer_address,
-        store.client_address,
-        store.directories,
-        store.boot_id,
-        store.sequence + 1,
-        store.sequence,
-        store.labels,
-        stuck=stuck,
-    )
+    beat = next_beat(store, stuck=stuck)
     applied = model.propose_bytes(proposals.encode(beat, NEWEST))
     assert isinstance(applied, Applied)
     check.run(model.state)

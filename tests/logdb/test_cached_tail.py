@@ -109,6 +109,15 @@ def test_what_was_retired_counts_no_more_and_is_left_alone(
     assert vfs.handed_back[2:] == [(next_piece[0], next_piece[1] * MIB, MIB)]
 
 
+def test_where_nothing_stays_each_byte_is_handed_back_once() -> None:
+    vfs = Watched([1, 2])
+    tail = CachedTail(vfs, path, 0)
+    tail.wrote(1, MIB)
+    tail.wrote(2, MIB)
+    tail.wrote(2, 2 * MIB)
+    assert vfs.handed_back == [("d/1", 0, MIB), ("d/2", 0, MIB), ("d/2", MIB, MIB)]
+
+
 def test_a_segment_whose_file_is_gone_is_passed_over() -> None:
     vfs = Watched([1, 2])
     tail = CachedTail(vfs, path, 0)

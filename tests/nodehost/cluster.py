@@ -120,12 +120,16 @@ class Store:
 class Cluster:
     """Stores 1..n; shard 1 on the first three."""
 
-    def __init__(self, directory: Path, stores: int = 3, seed: int = 1) -> None:
+    def __init__(
+        self, directory: Path, stores: int = 3, seed: int = 1, *, quiesce_ticks: int = 0
+    ) -> None:
         self.network = MemoryNetwork(through_codec=True)
         self.stores = {
             number: Store(number, directory / f"store-{number}", self.network, seed)
             for number in range(1, stores + 1)
         }
+        for store in self.stores.values():
+            store.quiesce_ticks = quiesce_ticks
 
     def membership(self, voters: tuple[int, ...] = (1, 2, 3)) -> Membership:
         return Membership(

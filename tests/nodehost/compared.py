@@ -30,8 +30,8 @@ async def compared(directory: Path) -> AsyncIterator[Compared]:
 class Compared(Cluster):
     """Three stores with what every store has beside its NodeHost."""
 
-    def __init__(self, directory: Path, stores: int = 3) -> None:
-        super().__init__(directory, stores)
+    def __init__(self, directory: Path, stores: int = 3, *, quiesce_ticks: int = 0) -> None:
+        super().__init__(directory, stores, quiesce_ticks=quiesce_ticks)
         for store in self.stores.values():
             store.election_ticks = 100  # tests count entries, so a slow disk must not cost a term
         self.comparers: dict[int, Comparer] = {}

@@ -18,9 +18,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    for store in cluster.stores.values():
-        store.quiesce_ticks = 10
+    cluster = Cluster(tmp_path, quiesce_ticks=10)
     await cluster.up()
     yield cluster
     await cluster.down()

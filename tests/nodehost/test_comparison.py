@@ -61,9 +61,7 @@ async def test_equal_replicas_are_compared_once_until_they_grow(cluster: Compare
 async def test_a_quiesced_shard_is_compared_and_stays_quiesced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Compared(tmp_path)
-    for store in cluster.stores.values():
-        store.quiesce_ticks = 20
+    cluster = Compared(tmp_path, quiesce_ticks=20)
     await cluster.up()
     cluster.equip()
     await cluster.fill(3)

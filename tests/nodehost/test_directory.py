@@ -21,6 +21,7 @@ from logservice.nodehost.agent.directory import Directory
 from logservice.nodehost.agent.remembered_file import Copy
 from logservice.outcome import Applied
 from logservice.versions import KNOWN
+from tests.hakeeper.beaten import next_beat
 from tests.hakeeper.model import Model
 
 LIMIT = 3
@@ -249,19 +250,7 @@ def test_the_list_of_stores_is_told_only_when_it_changed() -> None:
 
     def answer(stores_index: int) -> replies.HeartbeatReply:
         store = model.state.stores[StoreId("s1")]
-        beat = proposals.StoreHeartbeat(
-            store.store,
-            store.host,
-            store.peer_address,
-            store.client_address,
-            store.directories,
-            store.boot_id,
-            store.sequence + 1,
-            store.sequence,
-            dict(store.labels),
-            stores_index=stores_index,
-        )
-        outcome = model.propose(beat)
+        outcome = model.propose(next_beat(store, stores_index=stores_index))
         assert isinstance(outcome, Applied)
         return replies.decode(outcome.data)
 

@@ -230,9 +230,7 @@ async def test_the_oldest_age_is_of_holds_that_keep_back_a_truncation(rig: Rig) 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(tmp_path)
-    for store in cluster.stores.values():
-        store.quiesce_ticks = 10
+    cluster = Cluster(tmp_path, quiesce_ticks=10)
     await cluster.up()
     yield cluster
     await cluster.down()

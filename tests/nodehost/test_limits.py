@@ -22,9 +22,7 @@ BLOCK = 20
 @pytest.fixture
 async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr(bounds, "PACE_WAIT_S", 0.3)
-    cluster = Cluster(tmp_path)
-    for store in cluster.stores.values():
-        store.quiesce_ticks = 5
+    cluster = Cluster(tmp_path, quiesce_ticks=5)
     await cluster.up()
     yield cluster
     await cluster.down()

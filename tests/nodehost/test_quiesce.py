@@ -28,9 +28,8 @@ from tests.waiting import eventually
 @pytest.fixture(params=[1, NEWEST])
 async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """With both forms of the beat: from version 2 on its answer is another one."""
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, quiesce_ticks=10)
     for store in cluster.stores.values():
-        store.quiesce_ticks = 10
         store.version = request.param
     await cluster.up()
     yield cluster

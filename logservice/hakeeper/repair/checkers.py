@@ -43,7 +43,7 @@ it, when its store is expired, or when its shard is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from logservice import bounds
 from logservice.hakeeper import feed
@@ -113,10 +113,8 @@ class Checkers:
         Each pass asks, and a first start may make thousands of shards: so only those are looked at
         that may lack a replica (INV-HK-RESTLESS), and only while one more START may begin.
         """
-        for shard_id in holdings(self.state).restless(self.state):
-            shard = self.state.shards.get(shard_id)
-            if shard is None or not shard.initial or shard.deleting_tick:
-                continue
+        shards, restless = self.state.shards, holdings(self.state).restless(self.state)
+        for shard in self._placed(shards[one] for one in restless if one in shards):
             if not self._room_for_errand(shard):
                 break
             self._starts(shard, healths(self.state, shard))
@@ -124,7 +122,7 @@ class Checkers:
     def check_all(self) -> None:
         """Run every checker, for shard 0 first. From cluster version 2 on `looks` does that."""
         observes = self.state.tick % bounds.HAKEEPER_IDLE_CHECK_TICKS == 0
-        for shard in self._placed():
+        for shard in self._placed(self.state.sorted_shards()):
             found = healths(self.state, shard)
             self._voters(shard, found)
             self._starts(shard, found)
@@ -176,12 +174,8 @@ class Checkers:
             self._lazy_placement = Placement(self.state)
         return self._lazy_placement
 
-    def _placed(self) -> Iterator[ShardState]:
-        return (
-            shard
-            for shard in self.state.sorted_shards()
-            if shard.initial and not shard.deleting_tick
-        )
+    def _placed(self, shards: Iterable[ShardState]) -> Iterator[ShardState]:
+        return (shard for shard in shards if shard.initial and not shard.deleting_tick)
 
     def _note(self, operator: Operator) -> None:
         if operator.kind in CHANGES_MEMBERSHIP:

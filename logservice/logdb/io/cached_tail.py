@@ -71,6 +71,9 @@ class CachedTail:
                 return
 
     def _hand_back(self) -> None:
+        if self._first == self._ends[0][1]:
+            self._ends.popleft()
+            self._first = 0
         segment, end = self._ends[0]
         size = min(PIECE_BYTES, end - self._first)
         with contextlib.suppress(OSError):
@@ -81,6 +84,3 @@ class CachedTail:
                 self._vfs.close(handle)
         self._first += size
         self._cached -= size
-        if self._first == end and len(self._ends) > 1:
-            self._ends.popleft()
-            self._first = 0

@@ -255,7 +255,7 @@ class HeartbeatSender:
         early_s = self._next_s - self._host.clock.monotonic()
         if early_s <= 0:
             return
-        nearly = early_s <= self._interval_s * _TOGETHER
+        nearly = self._nearly_due(early_s)
         self._missed |= nearly
         if nearly or self._placed_now():
             self._pause.end()
@@ -277,8 +277,13 @@ class HeartbeatSender:
         """Whether the heartbeat that begins is one more, and not the one of its interval, which it
         does not move.
         """
-        nearly = self._next_s - now_s <= self._interval_s * _TOGETHER
-        return not nearly and (self._all_started() or now_s >= self._soon_s)
+        if self._nearly_due(self._next_s - now_s):
+            return False
+        return self._all_started() or now_s >= self._soon_s
+
+    def _nearly_due(self, in_s: float) -> bool:
+        """Whether a heartbeat that is due in so many seconds goes with what goes now."""
+        return in_s <= self._interval_s * _TOGETHER
 
     async def stop(self) -> None:
         """Cancel the commands under way; HAKeeper delivers them again."""
