@@ -30,6 +30,25 @@ async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.Monke
     assert sample.rate == pytest.approx(sample.records / 0.05)
 
 
+async def test_a_window_without_an_ack_lasts_until_the_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The machine stood still, or a request takes longer than the window."""
+    now_ms = 0
+
+    async def request() -> int:
+        nonlocal now_ms
+        await asyncio.sleep(0)
+        now_ms += 400
+        return 3
+
+    monkeypatch.setattr(closed_loop, "time", SimpleNamespace(perf_counter=lambda: now_ms / 1000))
+    sample = await measure([request, request], warmup_s=0.1, seconds=0.2)
+    assert now_ms == 800
+    assert sample == Sample(3, pytest.approx(0.3), (400.0,))
+    assert sample.rate == pytest.approx(10.0)
+
+
 async def test_an_error_of_a_caller_is_raised() -> None:
     async def request() -> int:
         raise ConnectionError

@@ -5,7 +5,6 @@ for each lane, and lanes do not touch each other.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
@@ -296,11 +295,13 @@ async def test_a_malformed_message_ends_its_call_behind_the_acks(
     await beside.write(opens=[await opening(store, 1, other)], blocks=blocks(1, 1))
     lanes = Lanes(raw(store))
     opened = await opening(store, 1, shard)
-    first = Request(opens=[opened], blocks=blocks(1, 1, 2))
+    first = Request(opens=[opened], blocks=blocks(1, 1))
     await lanes.call.write(first.SerializeToString())
+    # Blocks of a lane that is not open yet are dropped, unanswered.
+    await lanes.until({1: 1})
+    await lanes.call.write(Request(blocks=blocks(1, 2)).SerializeToString())
+    # It is the last one: gRPC's client forgets the status of a call that ends under a write.
     await lanes.call.write(garbage)
-    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        await lanes.call.write(Request(blocks=blocks(1, 3)).SerializeToString())
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await lanes.until({1: 3})
     assert typed(caught.value).reason in (Reason.INVALID_ARGUMENT, Reason.TOO_LARGE)
