@@ -453,7 +453,8 @@ class LogDb:
 
     def scrub_target(self, after: int) -> ScrubTarget | None:
         """The oldest sealed segment behind `after`; None when there is none."""
-        return scrub_target(self._files, after, self._writer.position.segment)
+        active = self._writer.position.segment
+        return scrub_target(self._files, after, active, self._options.cached_bytes)
 
     def sealed_bytes(self, after: int) -> int:
         """Bytes of the sealed segments behind `after`: what a scrub still has to read."""

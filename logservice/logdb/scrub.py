@@ -10,6 +10,14 @@ that are in the slice.
 - INV-SCRUB-1: only sealed segments are scrubbed: their bytes do not change any more.
 - INV-SCRUB-2: what follows the last group of a segment (zeros, or bytes of an earlier life) counts
   as damage only if the index has something alive there.
+- INV-SCRUB-3: what is verified comes from the disk, not from the page cache.
+
+The page cache would show a good copy of what has rotted, until memory is short or the machine
+restarts, and after a failed fdatasync bytes that never came to the disk ("Can applications recover
+from fsync failures?", ATC 2020). So the pages of a slice are handed back before it is read. The
+kernel keeps those that are dirty or mapped. Afterwards the pages are handed back, too, unless the
+segment is part of the cached tail (`cached_tail`): a pass must not push out of memory what is read
+again.
 
 Damage that costs no entry still makes the segment worth less: a second spot in it might not be
 attributable after a rebuild of the derived index. Such a segment is *condemned*: emptied by
@@ -18,6 +26,7 @@ copying and unlinked, once its replicas are whole and no older segment is left (
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -54,12 +63,15 @@ _RECORD_START: Final = RECORD_MAGIC.to_bytes(2, "little")
 
 @dataclass(frozen=True, slots=True)
 class ScrubTarget:
-    """A sealed segment. size: of the file. seed: its checksums' start value."""
+    """A sealed segment. size: of the file. seed: its checksums' start value. cached: it belongs to
+    the newest bytes, which stay in the page cache.
+    """
 
     segment: int
     path: str
     size: int
     seed: int
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,11 @@ def _slice(vfs: Vfs, handle: int, target: ScrubTarget, offset: int, budget: int)
             raise error
 
     while True:
-        data = read_around(vfs, handle, offset, min(offset + want, target.size), unreadable)
+        end = min(offset + want, target.size)
+        _hand_back(vfs, handle, offset, end)
+        data = read_around(vfs, handle, offset, end, unreadable)
+        if not target.cached:
+            _hand_back(vfs, handle, offset, end)
         at_end = offset + len(data) >= target.size or len(data) < want
         found = Slice(offset, len(data))
         # Behind the last group a page costs something only if the index has an entry there.
@@ -156,6 +172,15 @@ def _slice(vfs: Vfs, handle: int, target: ScrubTarget, offset: int, budget: int)
             found.next_offset = target.size
             return found
         want = max(2 * want, needed)
+
+
+def _hand_back(vfs: Vfs, handle: int, start: int, end: int) -> None:
+    """The pages with bytes of ``start .. end`` leave the page cache, whole: the kernel keeps one of
+    which only a part is named.
+    """
+    start -= start % PAGE_BYTES
+    with contextlib.suppress(OSError):
+        vfs.not_needed(handle, -(-(end - start) // PAGE_BYTES) * PAGE_BYTES, start)
 
 
 def _groups(view: memoryview, target: ScrubTarget, base: int, found: Slice, *, at_end: bool) -> int:
@@ -272,12 +297,18 @@ def _following(view: memoryview, target: ScrubTarget, base: int, offset: int) ->
     return None
 
 
-def scrub_target(files: SegmentFiles, after: int, active: int) -> ScrubTarget | None:
-    """The oldest segment between `after` and the one that is being written; None without one."""
+def scrub_target(
+    files: SegmentFiles, after: int, active: int, cached_bytes: int
+) -> ScrubTarget | None:
+    """The oldest segment between `after` and the one that is being written; None without one.
+
+    cached_bytes: of the newest bytes so many stay in the page cache.
+    """
     for segment in files.ids():
         if after < segment < active:
-            path, size = files.path(segment), files.sizes[segment]
-            return ScrubTarget(segment, path, size, files.seed(segment))
+            newer = sum(size for other, size in files.sizes.items() if other > segment)
+            path, size, seed = files.path(segment), files.sizes[segment], files.seed(segment)
+            return ScrubTarget(segment, path, size, seed, cached=newer < cached_bytes)
     return None
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +11,10 @@ import pytest
 
 from logservice.bounds import LOGDB_CACHED_BYTES
 from logservice.ids import Index
-from logservice.logdb.io import posix_vfs
 from logservice.logdb.io.cached_tail import PIECE_BYTES, CachedTail
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from tests.logdb.helpers import SMALL, entries, log_of, real_world, update
+from tests.logdb.page_cache import cached_pages, need_page_cache
 
 MIB = 1 << 20
 
@@ -139,31 +136,9 @@ def test_a_disk_that_takes_no_advice_is_written_to_all_the_same() -> None:
     assert vfs.handed_back == [("d/1", 2 * MIB, MIB)]
 
 
-def cached_pages(file: Path) -> list[bool]:
-    """Which pages of a file are in the page cache."""
-    size = file.stat().st_size
-    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), size) as mapped:
-        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
-        view = ctypes.c_char.from_buffer(mapped)
-        try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            failed = libc.mincore(
-                ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(size), pages
-            )
-        finally:
-            del view
-        if failed:
-            raise OSError(ctypes.get_errno(), "mincore")
-        return [bool(page & 1) for page in pages]
-
-
 def test_the_pages_of_a_real_log_leave_the_cache(tmp_path: Path) -> None:
     """Eight segments of 4 MiB, of which the newest 8 MiB stay; all are read back."""
-    handle = os.open(tmp_path, os.O_RDONLY)
-    file_system = posix_vfs._file_system(handle)
-    os.close(handle)
-    if file_system == b"tmpfs":
-        pytest.skip("on a tmpfs nothing ever leaves the page cache")
+    need_page_cache(tmp_path)
     world = real_world(
         str(tmp_path / "d"), replace(SMALL, segment_bytes=4 * MIB, cached_bytes=8 * MIB)
     )

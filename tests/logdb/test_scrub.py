@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.io.vfs import read_file
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, affected, read_slice
 from tests.logdb.dying import DyingVfs
-from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, update
+from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, real_world, update
+from tests.logdb.page_cache import (
+    cached_pages,
+    fetched_bytes,
+    need_counted_reads,
+    need_page_cache,
+)
 
 KEYS = ((ShardId(1), ReplicaId(1)), (ShardId(2), ReplicaId(2)))
 
@@ -155,6 +163,55 @@ def test_what_an_earlier_life_left_behind_the_last_group_is_no_damage() -> None:
     lost = DamagedRange(place.offset, place.offset + 8, "no group", tail=True)
     assert db.scrub_found(place.segment, [lost, left]) == Verdict([KEYS[0]], 1)
     assert db.scrub_found(place.segment, [lost]) == Verdict([], 1), "and each pass counts it"
+
+
+def test_what_rotted_under_the_page_cache_is_found() -> None:
+    """INV-SCRUB-3. Every read finds the good copy in memory, only the disk has the bad one."""
+    world, db = filled()
+    target = db.scrub_target(1)
+    assert target is not None
+    place = next(
+        place
+        for place in map(db.log(*KEYS[0])._state.index.place, range(1, 200))
+        if place.segment == target.segment
+    )
+    for budget in (64, 700, 1 << 20):
+        for offset in range(place.offset, place.offset + 72 + place.length):
+            rotten = world.copy()
+            rotten.memory.flip(target.path, offset, 1, in_cache=False)
+            assert read_file(rotten.vfs, target.path) == read_file(world.vfs, target.path)
+            assert list(scrub(rotten, db, budget)) == [target.segment]
+
+
+def test_a_pass_over_real_files_leaves_only_the_tail_in_the_page_cache(
+    tmp_path: Path,
+) -> None:
+    """INV-SCRUB-3. Segments of 1 MiB, of which the newest two that are sealed belong to the tail.
+    All bytes come from the disk, also those of the tail.
+    """
+    need_page_cache(tmp_path)
+    need_counted_reads(tmp_path)
+    options = replace(SMALL, segment_bytes=1 << 20, cached_bytes=3 << 20)
+    world = real_world(str(tmp_path / "d"), options)
+    db = world.open()
+    for first in range(1, 64, 8):
+        db.commit([update(1, 1, entries(first, first + 7, size=1 << 17))])
+    paths = [Path(path) for path in world.segments()]
+    assert len(paths) >= 8
+    targets = []
+    while (target := db.scrub_target(targets[-1].segment if targets else 0)) is not None:
+        targets.append(target)
+    assert [target.cached for target in targets] == [False] * (len(targets) - 2) + [True] * 2
+    for path in paths:
+        path.read_bytes()
+        assert all(cached_pages(path))
+    before = fetched_bytes()
+    assert scrub(world, db, 1 << 18) == {}
+    assert fetched_bytes() - before >= sum(target.size for target in targets)
+    cached = [sum(cached_pages(path)) / len(cached_pages(path)) for path in paths]
+    assert max(cached[: len(targets) - 2]) < 0.05
+    assert min(cached[len(targets) - 2 :]) > 0.9
+    world.close(db)
 
 
 @pytest.mark.parametrize("sector", [512, 4096])

@@ -89,6 +89,40 @@ def test_what_is_not_needed_is_read_back_all_the_same(vfs: Vfs, root: str) -> No
     vfs.close(handle)
 
 
+def test_memory_forgets_whole_clean_pages_and_shows_what_the_disk_has() -> None:
+    """As the kernel does: a page of which only a part is named stays, and so does a dirty one. The
+    last page of a file is whole where the file ends.
+    """
+    vfs = MemoryVfs()
+    handle = vfs.create("/f")
+    vfs.write_durably(handle, [b"a" * 18_000], 0)
+    pages = range(0, 18_000, 4096)
+
+    def seen(offset: int, size: int) -> list[int]:
+        """The pages that show the rot after the advice."""
+        for page in pages:
+            vfs.flip("/f", page, 3, in_cache=False)
+        assert set(vfs.pread(handle, 18_000, 0)) == set(b"a")
+        vfs.not_needed(handle, size, offset)
+        found = [page // 4096 for page in pages if vfs.pread(handle, 1, page) == b"b"]
+        for page in pages:
+            vfs.flip("/f", page, 3, in_cache=page // 4096 in found)
+        return found
+
+    assert seen(0, 18_000) == [0, 1, 2, 3, 4]
+    assert seen(1, 18_000) == [1, 2, 3, 4]
+    assert seen(4096, 8191) == [1]
+    assert seen(16_384, 1615) == []
+    assert seen(16_384, 1616) == [4]
+    assert seen(20_480, 4096) == []
+    vfs.pwritev(handle, [b"a" * 2], 8191)
+    assert seen(0, 20_480) == [0, 3, 4]
+    vfs.fdatasync(handle)
+    assert seen(0, 20_480) == [0, 1, 2, 3, 4]
+    vfs.truncate(handle, 17_999)
+    assert seen(0, 20_480) == []
+
+
 def test_preallocated_space_reads_as_zeros_and_keeps_content(vfs: Vfs, root: str) -> None:
     handle = vfs.create(root + "/f")
     vfs.pwritev(handle, [b"abc"], 0)

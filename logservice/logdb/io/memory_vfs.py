@@ -25,6 +25,9 @@ SurvivingBytes = Callable[[str, int, int], int]
 """``(path, number of the pending write, its length) -> bytes of it that reached the disk``."""
 
 
+_PAGE_BYTES = 4096
+"""What leaves the page cache at a time."""
+
 _CACHED = operator.attrgetter("cached")
 
 
@@ -109,7 +112,21 @@ class MemoryVfs:
         """See `Vfs`: it is in memory."""
 
     def not_needed(self, handle: int, size: int, offset: int) -> None:
-        """See `Vfs`: it stays in memory."""
+        """See `Vfs`: whole pages are as the disk has them, unless they are dirty."""
+        file = self._file(handle)
+        first, end = -(-offset // _PAGE_BYTES), offset + size
+        beyond = end // _PAGE_BYTES
+        if end >= len(file.cached):
+            beyond = -(-len(file.cached) // _PAGE_BYTES)  # the last page is whole with its file
+        pages = set(range(first, beyond))
+        for operation in file.pending:
+            if operation.size is not None:
+                return
+            last = operation.offset + len(operation.data) - 1
+            pages -= set(range(operation.offset // _PAGE_BYTES, last // _PAGE_BYTES + 1))
+        for page in pages:
+            place = slice(page * _PAGE_BYTES, (page + 1) * _PAGE_BYTES)
+            file.cached[place] = file.durable[place]
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         file = self._file(handle)
@@ -292,10 +309,11 @@ class MemoryVfs:
         twin._used = None
         return twin
 
-    def flip(self, path: str, offset: int, mask: int) -> None:
-        """Bit rot: exclusive-or one byte on the disk and in the cache."""
+    def flip(self, path: str, offset: int, mask: int, *, in_cache: bool = True) -> None:
+        """Bit rot: exclusive-or one byte on the disk and, unless the cache hides it, there."""
         file = self._files[_normal(path)]
-        file.cached[offset] ^= mask
+        if in_cache:
+            file.cached[offset] ^= mask
         if offset < len(file.durable):
             file.durable[offset] ^= mask
 

@@ -52,8 +52,8 @@ class Vfs(Protocol):
         ...
 
     def not_needed(self, handle: int, size: int, offset: int) -> None:
-        """These durable bytes are hardly read again: the memory that caches them may be used for
-        others. Reading finds them as before. Says nothing of errors.
+        """The memory that caches these durable bytes may be used for others: they are hardly read
+        again, or shall be read from the disk. Reading finds them as before. Says nothing of errors.
         """
         ...
 
