@@ -69,7 +69,7 @@ from logservice_client.failure import refused_for_now
 from logservice_client.life import closed
 from logservice_client.lineage import KnownLineage
 from logservice_client.log_lines import Line
-from logservice_client.pacing import Backoff, Deadline
+from logservice_client.pacing import Backoff, Deadline, LeaderHint
 from logservice_client.redundancy import Redundancy
 from logservice_client.reporter import Outage
 from logservice_client.shards_stream import Lane, OlderStore
@@ -117,7 +117,7 @@ class Appender:
         self._session: Session | None = None
         self._next_sequence = 1
         self._sealed = False
-        self._followed_hint = ""
+        self._hint = LeaderHint()
         self.append_time_us = 0
         """The newest append time that an ack named; 0 for none."""
         self._worker: asyncio.Task[None] | None = None
@@ -230,6 +230,7 @@ class Appender:
         )
         stream.on_change(self._wake.set)
         self._stream = stream
+        leaving = False
         try:
             while True:
                 if batches:
@@ -243,11 +244,15 @@ class Appender:
                     batches = ()
                 if stream.ended:
                     await stream.raise_failure()
-                outdated = self._caller.streams.outdated(stream)
-                if not self._unsettled and (outdated or self._should_move(stream, epoch)):
+                leaving = (
+                    leaving
+                    or self._caller.streams.outdated(stream)
+                    or self._should_move(stream, epoch)
+                )
+                if leaving and not self._unsettled:
                     return
                 # What is on its way is acked first: nothing has to be sent again.
-                batches = () if outdated else self._take(epoch)
+                batches = () if leaving else self._take(epoch)
                 if batches:
                     continue
                 self._wake.clear()
@@ -265,13 +270,14 @@ class Appender:
         pending = self.queue.pending
         if self._sealed or (pending and pending[0].epoch != epoch):
             return True
-        hint = stream.leader_address
-        if not pending or hint in ("", stream.address, self._followed_hint):
+        hint, router = stream.leader_address, self._caller.router
+        if hint == stream.address:
+            self._hint.reached()
             return False
-        # A hint is followed once: an address that cannot be reached must not cost a stream per
-        # block.
-        self._followed_hint = hint
-        self._caller.router.learn_leader(self._shard, hint)
+        # A stream that is opened now would not go to an address that has just failed.
+        if not pending or not hint or router.failed(hint) or not self._hint.follow(hint):
+            return False
+        router.learn_leader(self._shard, hint)
         return True
 
     def _take(self, epoch: int) -> list[Batch]:

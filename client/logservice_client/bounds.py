@@ -102,6 +102,14 @@ FAILED_ADDRESS_S: Final = 2.0
 UNREADY_ADDRESS_S: Final = 0.2
 """How long a store that answered but cannot serve the shard now is tried after all others."""
 
+HINT_AGAIN_S: Final = 2.0
+"""After this long a store that acks name as the leader is tried again, although the stream did not
+stay there the last time. The time doubles up to `HINT_AGAIN_MAX_S`."""
+
+HINT_AGAIN_MAX_S: Final = 60.0
+"""An address that no client can reach, or whose store does not answer, costs a new stream, at worst
+STALL_TIMEOUT_S, once a minute."""
+
 TOKEN_LOOK_S: Final = 1.0
 """How often the client looks at the file of its token, with one call of stat."""
 

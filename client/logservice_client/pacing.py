@@ -1,4 +1,6 @@
-"""Deadline and Backoff: how long a call may go on, and how fast it repeats itself."""
+"""Deadline, Backoff and LeaderHint: how long a call may go on, how fast it repeats itself, and how
+often it follows a hint.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from typing import Final
 
 from logservice_wire.errors import LogServiceError
 
-from logservice_client.bounds import BACKOFF_FIRST_S, BACKOFF_MAX_S
+from logservice_client.bounds import (
+    BACKOFF_FIRST_S,
+    BACKOFF_MAX_S,
+    HINT_AGAIN_MAX_S,
+    HINT_AGAIN_S,
+)
 
 LEAST_S: Final = 0.001
 """The shortest time that gRPC is given for a call."""
@@ -51,3 +58,34 @@ class Backoff:
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
         self._pause_s = min(self._pause_s * 2, BACKOFF_MAX_S)
         return max(asked_s, pause_s)
+
+
+class LeaderHint:
+    """When a stream moves to the leader that its acks name: at once, and again after growing
+    pauses. An address that cannot be reached must not cost a stream per block. A leader that failed
+    for a moment must not be left for good: all appends would go through a follower.
+    """
+
+    __slots__ = ("_address", "_again_s", "_pause_s")
+
+    def __init__(self) -> None:
+        """No hint was followed."""
+        self._address = ""
+        self._again_s = 0.0
+        self._pause_s = 0.0
+
+    def reached(self) -> None:
+        """The stream is where its acks point to."""
+        self._address = ""
+
+    def follow(self, address: str) -> bool:
+        """Whether the stream shall move to `address` now; then it does."""
+        now = asyncio.get_running_loop().time()
+        if address != self._address:
+            self._address, self._pause_s = address, HINT_AGAIN_S
+        elif now < self._again_s:
+            return False
+        else:
+            self._pause_s = min(2 * self._pause_s, HINT_AGAIN_MAX_S)
+        self._again_s = now + self._pause_s
+        return True

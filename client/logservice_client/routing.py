@@ -132,9 +132,12 @@ class Router:
         known += self._endpoints
         if route is None:
             known += [address for other in self._routes.values() for address in other.replicas]
-        now = asyncio.get_running_loop().time()
-        failed = self._failed_until_s
-        return sorted(dict.fromkeys(known), key=lambda address: failed.get(address, 0.0) > now)
+        return sorted(dict.fromkeys(known), key=self.failed)
+
+    def failed(self, address: str) -> bool:
+        """Whether it failed lately, so that others are tried first."""
+        until_s = self._failed_until_s.get(address)
+        return until_s is not None and until_s > asyncio.get_running_loop().time()
 
     def replicas(self, shard: int) -> tuple[str, ...]:
         """Addresses of the shard's replicas as HAKeeper last told, leader first."""

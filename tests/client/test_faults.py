@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import logservice_client.appender as appender_module
+import logservice_client.pacing as pacing_module
+import logservice_client.routing as routing_module
 import logservice_client.shards_stream as shards_stream_module
 import pytest
 from logservice_client import LogClient
 from logservice_client.appender import Appender
-from logservice_client.bounds import HALTED_REPLICAS_MAX
+from logservice_client.bounds import FULL_BLOCK_BYTES, HALTED_REPLICAS_MAX
 from logservice_client.shards_stream import Lane
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
@@ -34,7 +36,8 @@ from logservice_wire.errors import (
 )
 
 from tests.client import fake_server
-from tests.client.fake_server import FakeCluster, Fault
+from tests.client.fake_server import FakeCluster, FakeStore, Fault
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -162,6 +165,62 @@ async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCl
         await shard.append(b"d")
     assert cluster.streams_seen == seen
     assert cluster.logs[1].sessions_opened == 1
+
+
+async def a_new_stream(store: FakeStore) -> None:
+    """Return when one more stream has come to the store."""
+    opened = store.calls.count("AppendShards")
+    await eventually(lambda: store.calls.count("AppendShards") > opened)
+
+
+async def test_the_stream_moves_to_the_leader_under_load(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    """There is always a block on its way, because full ones do not wait for earlier ones. The
+    stream moved when by chance there was none, or never.
+    """
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.commit_delay_s = 0.02
+    full = encode_block([bytes(FULL_BLOCK_BYTES)], 0)
+    arrived = asyncio.Event()
+
+    async def writer() -> None:
+        while not arrived.is_set():
+            await shard.append_block(full)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            before = cluster.blocks_received
+            group.create_task(writer())
+            await cluster.received(before + 1)
+        for leader in (1, 2, 0):
+            cluster.leader = leader
+            await a_new_stream(cluster.stores[leader])
+        arrived.set()
+    assert cluster.logs[1].sessions_opened == 1
+
+
+async def test_the_stream_comes_back_to_a_leader_that_failed_for_a_moment(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found on a machine that stood still: a hint that had been followed once never was again, so
+    that the client appended through a follower until the leader changed.
+    """
+    monkeypatch.setattr(pacing_module, "HINT_AGAIN_S", 0.05)
+    monkeypatch.setattr(routing_module, "FAILED_ADDRESS_S", 0.2)
+    shard = client.shard(1)
+    await shard.append(b"a")
+    for leader in (1, 2, 1):
+        cluster.leader = leader
+        streams = cluster.stores[leader].calls
+        for broken in (False, True, True):
+            opened = streams.count("AppendShards")
+            if broken:
+                cluster.faults.append(Fault(lost="before"))
+            async with asyncio.timeout(60):
+                while streams.count("AppendShards") == opened:
+                    await shard.append(b"b")
 
 
 async def test_without_hakeeper_the_endpoints_do(cluster: FakeCluster) -> None:
