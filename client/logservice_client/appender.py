@@ -274,8 +274,9 @@ class Appender:
         if hint == stream.address:
             self._hint.reached()
             return False
-        # A stream that is opened now would not go to an address that has just failed.
-        if not pending or not hint or router.failed(hint) or not self._hint.follow(hint):
+        # Appends go on through the follower until the leader is connected: an address that cannot
+        # be reached costs nothing, and the next stream does go there.
+        if not pending or not hint or not router.connected(hint) or not self._hint.follow(hint):
             return False
         router.learn_leader(self._shard, hint)
         return True

@@ -107,8 +107,8 @@ HINT_AGAIN_S: Final = 2.0
 stay there the last time. The time doubles up to `HINT_AGAIN_MAX_S`."""
 
 HINT_AGAIN_MAX_S: Final = 60.0
-"""An address that no client can reach, or whose store does not answer, costs a new stream, at worst
-STALL_TIMEOUT_S, once a minute."""
+"""A store that connects and does not answer costs a new stream, and STALL_TIMEOUT_S, once a
+minute."""
 
 TOKEN_LOOK_S: Final = 1.0
 """How often the client looks at the file of its token, with one call of stat."""

@@ -62,8 +62,8 @@ class Backoff:
 
 class LeaderHint:
     """When a stream moves to the leader that its acks name: at once, and again after growing
-    pauses. An address that cannot be reached must not cost a stream per block. A leader that failed
-    for a moment must not be left for good: all appends would go through a follower.
+    pauses. A store that connects and does not answer must not cost a stream per block. A leader
+    that failed for a moment must not be left for good: all appends would go through a follower.
     """
 
     __slots__ = ("_address", "_again_s", "_pause_s")

@@ -132,9 +132,13 @@ class Router:
         known += self._endpoints
         if route is None:
             known += [address for other in self._routes.values() for address in other.replicas]
-        return sorted(dict.fromkeys(known), key=self.failed)
+        return sorted(dict.fromkeys(known), key=self._failed)
 
-    def failed(self, address: str) -> bool:
+    def connected(self, address: str) -> bool:
+        """Whether a request for the leader `address` would go there at once. If not, connect."""
+        return self._pool.connected(address) and not self._failed(address)
+
+    def _failed(self, address: str) -> bool:
         """Whether it failed lately, so that others are tried first."""
         until_s = self._failed_until_s.get(address)
         return until_s is not None and until_s > asyncio.get_running_loop().time()

@@ -157,14 +157,34 @@ async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCl
     shard = client.shard(1)
     await shard.append(b"a")
     cluster.leader = 1
-    await shard.append(b"b")
-    await shard.append(b"c")
-    assert "AppendShards" in cluster.stores[1].calls
+    while "AppendShards" not in cluster.stores[1].calls:
+        await shard.append(b"b")
     seen = cluster.streams_seen
     for _ in range(5):
         await shard.append(b"d")
     assert cluster.streams_seen == seen
     assert cluster.logs[1].sessions_opened == 1
+
+
+async def test_a_leader_that_cannot_be_reached_costs_no_stream(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address that the stores know it by may lead nowhere for this client."""
+    monkeypatch.setattr(pacing_module, "HINT_AGAIN_S", 0.0)
+    monkeypatch.setattr(routing_module, "FAILED_ADDRESS_S", 0.0)
+    cluster.hakeeper_ready = False
+    async with LogClient(cluster.endpoints[:1]) as client:
+        shard = client.shard(1)
+        await shard.append(b"a")
+        cluster.leader = 1
+        reachable, cluster.stores[1].address = cluster.stores[1].address, "127.0.0.1:1"
+        seen = cluster.streams_seen
+        for _ in range(50):
+            await shard.append(b"b")
+        assert cluster.streams_seen == seen
+        cluster.stores[1].address = reachable
+        while "AppendShards" not in cluster.stores[1].calls:
+            await shard.append(b"c")
 
 
 async def a_new_stream(store: FakeStore) -> None:
