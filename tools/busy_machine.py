@@ -56,13 +56,18 @@ def below(ancestor: int) -> list[int]:
 
 
 def stand_still(pid: int, ancestor: int, seconds: float) -> str:
-    """Stop a process below `ancestor` for a while; its command, "" when it has gone."""
+    """Stop a process below `ancestor` for a while; its command, "" when it has gone or somebody
+    else has stopped it, who alone lets it go on.
+    """
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return ""
     try:
         if pid not in below(ancestor):
+            return ""
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T":
             return ""
         command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
         signal.pidfd_send_signal(handle, signal.SIGSTOP)

@@ -66,6 +66,19 @@ def test_it_stands_still_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert state(mine.pid) != "T"
 
 
+def test_who_was_stopped_by_somebody_else_stays_stopped() -> None:
+    """A test stops a service to see another one take over, and this tool let it go on."""
+    mine = subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE)
+    with mine:
+        mine.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, mine.pid, os.WSTOPPED)
+        try:
+            assert busy_machine.stand_still(mine.pid, os.getpid(), 0.0) == ""
+            assert state(mine.pid) == "T"
+        finally:
+            mine.kill()
+
+
 @pytest.mark.parametrize("longest_s", [0.0, 0.01])
 def test_the_commands_exit_code_comes_back_and_the_busy_ones_are_gone(longest_s: float) -> None:
     before = set(busy_machine.below(os.getpid()))
