@@ -31,14 +31,20 @@ SHORTEST_S = 0.3
 _BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
 
 
+def behind_name(pid: int) -> list[str]:
+    """What the kernel says of a process behind its name, which may have anything in it: its state,
+    its parent and more. OSError when it has gone.
+    """
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def parents() -> dict[int, int]:
     """The parent of every process that runs now."""
     found: dict[int, int] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             with contextlib.suppress(OSError):
-                stat = (path / "stat").read_text()
-                found[int(path.name)] = int(stat.rpartition(")")[2].split()[1])
+                found[int(path.name)] = int(behind_name(int(path.name))[1])
     return found
 
 
@@ -66,8 +72,7 @@ def stand_still(pid: int, ancestor: int, seconds: float) -> str:
     try:
         if pid not in below(ancestor):
             return ""
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T":
+        if behind_name(pid)[0] == "T":
             return ""
         command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
         signal.pidfd_send_signal(handle, signal.SIGSTOP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -11,20 +12,32 @@ from bench.load import closed_loop
 from bench.load.closed_loop import Sample, measure
 
 
-async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock goes on by a millisecond with every request."""
-    now_ms = 0
+@dataclass
+class Service:
+    """Requests for three records each; the clock goes on by `step_ms` with every one."""
 
-    async def request() -> int:
-        nonlocal now_ms
+    step_ms: int
+    now_ms: int = 0
+
+    async def request(self) -> int:
         await asyncio.sleep(0)
-        now_ms += 1
+        self.now_ms += self.step_ms
         return 3
 
-    monkeypatch.setattr(closed_loop, "time", SimpleNamespace(perf_counter=lambda: now_ms / 1000))
-    sample = await measure([request, request], warmup_s=0.0205, seconds=0.05)
+    async def measured(
+        self, monkeypatch: pytest.MonkeyPatch, *, warmup_s: float, seconds: float
+    ) -> Sample:
+        """A window of two callers."""
+        clock = SimpleNamespace(perf_counter=lambda: self.now_ms / 1000)
+        monkeypatch.setattr(closed_loop, "time", clock)
+        return await measure([self.request] * 2, warmup_s=warmup_s, seconds=seconds)
+
+
+async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(step_ms=1)
+    sample = await service.measured(monkeypatch, warmup_s=0.0205, seconds=0.05)
     assert len(sample.latencies_ms) == 50, "those that ended at 21 to 70 ms, of 71 or 72"
-    assert now_ms > 70
+    assert service.now_ms > 70
     assert sample.records == 150
     assert sample.latencies_ms == tuple(sorted(sample.latencies_ms))
     assert sample.rate == pytest.approx(sample.records / 0.05)
@@ -34,17 +47,9 @@ async def test_a_window_without_an_ack_lasts_until_the_first_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The machine stood still, or a request takes longer than the window."""
-    now_ms = 0
-
-    async def request() -> int:
-        nonlocal now_ms
-        await asyncio.sleep(0)
-        now_ms += 400
-        return 3
-
-    monkeypatch.setattr(closed_loop, "time", SimpleNamespace(perf_counter=lambda: now_ms / 1000))
-    sample = await measure([request, request], warmup_s=0.1, seconds=0.2)
-    assert now_ms == 800
+    service = Service(step_ms=400)
+    sample = await service.measured(monkeypatch, warmup_s=0.1, seconds=0.2)
+    assert service.now_ms == 800
     assert sample.records == 3
     assert sample.seconds == pytest.approx(0.3)
     assert sample.latencies_ms == pytest.approx((400.0,))

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ WAITS = "import sys; print(flush=True); sys.stdin.read()"
 
 
 def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return busy_machine.behind_name(pid)[0]
 
 
 def test_only_what_descends_from_it_is_below_it() -> None:
