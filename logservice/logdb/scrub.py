@@ -55,8 +55,8 @@ from logservice.logdb.format.segment import segment_name
 from logservice.logdb.index.index import EntryIndex
 from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.io.survey import PAGE_BYTES, read_around
-from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.io.survey import read_around
+from logservice.logdb.io.vfs import PAGE_BYTES, Vfs
 
 _RECORD_START: Final = RECORD_MAGIC.to_bytes(2, "little")
 

@@ -24,7 +24,8 @@ from logservice.logdb.format.record import SEGMENT_END, RecordKind, SegmentEnds
 from logservice.logdb.io.mark_file import MARK_NAME, MarkFile, read_mark
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.io.survey import PAGE_BYTES, Survey
+from logservice.logdb.io.survey import Survey
+from logservice.logdb.io.vfs import PAGE_BYTES
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.recovery import offline
 from logservice.logdb.recovery.segment_ends import ends_run, known_ends

@@ -16,7 +16,8 @@ from logservice.logdb.format.commit_group import GROUP_HEADER_BYTES
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment_scan import ScannedGroup, scan_segment
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.io.survey import PAGE_BYTES, Survey
+from logservice.logdb.io.survey import Survey
+from logservice.logdb.io.vfs import PAGE_BYTES
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.assembly.store_directory import disk_failed
 from tests.crash import unreadable

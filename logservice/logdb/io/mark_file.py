@@ -25,8 +25,8 @@ from typing import Final
 
 from logservice.invariants import invariant
 from logservice.logdb.format.durable_mark import DurableMark, decode_mark, encode_mark
-from logservice.logdb.io.survey import PAGE_BYTES, read_around
-from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.io.survey import read_around
+from logservice.logdb.io.vfs import PAGE_BYTES, Vfs
 
 MARK_NAME: Final = "MARK"
 _SLOTS: Final = 2

@@ -17,6 +17,8 @@ import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from logservice.logdb.io.vfs import PAGE_BYTES
+
 _normal = functools.lru_cache(4096)(posixpath.normpath)
 _parent = functools.lru_cache(4096)(posixpath.dirname)
 """Remembered, because a simulated disk asks for the parts of the same few paths all the time."""
@@ -24,9 +26,6 @@ _parent = functools.lru_cache(4096)(posixpath.dirname)
 SurvivingBytes = Callable[[str, int, int], int]
 """``(path, number of the pending write, its length) -> bytes of it that reached the disk``."""
 
-
-_PAGE_BYTES = 4096
-"""What leaves the page cache at a time."""
 
 _CACHED = operator.attrgetter("cached")
 
@@ -114,18 +113,18 @@ class MemoryVfs:
     def not_needed(self, handle: int, size: int, offset: int) -> None:
         """See `Vfs`: whole pages are as the disk has them, unless they are dirty."""
         file = self._file(handle)
-        first, end = -(-offset // _PAGE_BYTES), offset + size
-        beyond = end // _PAGE_BYTES
+        first, end = -(-offset // PAGE_BYTES), offset + size
+        beyond = end // PAGE_BYTES
         if end >= len(file.cached):
-            beyond = -(-len(file.cached) // _PAGE_BYTES)  # the last page is whole with its file
+            beyond = -(-len(file.cached) // PAGE_BYTES)  # the last page is whole with its file
         pages = set(range(first, beyond))
         for operation in file.pending:
             if operation.size is not None:
                 return
             last = operation.offset + len(operation.data) - 1
-            pages -= set(range(operation.offset // _PAGE_BYTES, last // _PAGE_BYTES + 1))
+            pages -= set(range(operation.offset // PAGE_BYTES, last // PAGE_BYTES + 1))
         for page in pages:
-            place = slice(page * _PAGE_BYTES, (page + 1) * _PAGE_BYTES)
+            place = slice(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
             file.cached[place] = file.durable[place]
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:

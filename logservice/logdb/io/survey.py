@@ -21,12 +21,7 @@ from collections.abc import Callable, Set
 from typing import Final
 
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.io.vfs import Vfs
-
-PAGE_BYTES: Final = 4096
-"""The least that the page cache reads, and the sector of most disks: if a page cannot be read, no
-smaller part of it can.
-"""
+from logservice.logdb.io.vfs import PAGE_BYTES, Vfs
 
 _BAD_PLACE: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA})
 """The errors of a read whose bytes the medium or the file system cannot give."""

@@ -21,7 +21,12 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+PAGE_BYTES: Final = 4096
+"""The least that the page cache reads and hands back, and the sector of most disks: if a page
+cannot be read, no smaller part of it can.
+"""
 
 
 class Vfs(Protocol):

@@ -35,7 +35,8 @@ from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine, KvError
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.io.survey import PAGE_BYTES, Survey
+from logservice.logdb.io.survey import Survey
+from logservice.logdb.io.vfs import PAGE_BYTES
 from logservice.logdb.recovery.recovery import Recovered, Witness, check_base, recover
 
 INDEX_NAME: Final = "index"

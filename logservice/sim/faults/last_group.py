@@ -20,7 +20,7 @@ from logservice.logdb.format.segment import segment_name
 from logservice.logdb.format.segment_scan import ScannedGroup, scan_segment
 from logservice.logdb.io.data_directory import IDENTITY_NAME, Identity
 from logservice.logdb.io.mark_file import MARK_NAME
-from logservice.logdb.io.survey import PAGE_BYTES
+from logservice.logdb.io.vfs import PAGE_BYTES
 from logservice.sim.interfaces import DATA_DIRECTORY, Store
 
 _FOLDER = f"{DATA_DIRECTORY}/segments"
