@@ -20,6 +20,7 @@ from logservice_wire.pieced import Pieced
 from logservice_wire.rpcs import APPEND_STREAM
 from logservice_wire.v1 import log_pb2
 
+from logservice_client.background import asked_to_end, begin_task
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import error_of
@@ -68,7 +69,7 @@ class AppendStream:
         self._loop = asyncio.get_running_loop()
         self._heard_at_s = self._loop.time()
         self._broken_off = ""
-        self._reader = self._loop.create_task(self._read())
+        self._reader = begin_task(self._read(), name="append-acks")
 
     @property
     def ended(self) -> bool:
@@ -156,15 +157,15 @@ async def write_message(
     except asyncio.CancelledError:
         # Either the call was cancelled or the sender. The sender's cancellation must go on:
         # otherwise the appender's worker would not stop.
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if asked_to_end():
             raise
+        call.cancel()
         await asyncio.wait([reader])
 
 
 async def _write_first(call: Any, request: Any, reader: asyncio.Task[None]) -> None:
     """Write, but not longer than the call lasts."""
-    writing = asyncio.get_running_loop().create_task(call.write(request))
+    writing = begin_task(call.write(request))
     try:
         await asyncio.wait([writing, reader], return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -28,7 +28,9 @@ Failures, in these terms:
 - The log has another lineage: everybody is told, and the handle takes no append until the program
   has accepted it (`lineage`).
 - A deadline passes: the callers are told. A batch that was sent stays in its place, and is resent
-  as long as anybody behind it waits.
+  as long as anybody behind it waits. A timer looks at the deadlines, so they hold without a worker.
+- The worker is cancelled with all other tasks of the loop: if anybody waits, another one begins and
+  resends everything unsettled. The worker breaks: everybody is told (INV-CLIENT-TASK).
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from contextvars import Context
 from typing import Final
 
 from logservice_wire.errors import (
+    Busy,
     ClientClosed,
     DeadlineExceeded,
     LineageChanged,
@@ -54,6 +57,7 @@ from logservice_wire.rpcs import OPEN_SESSION
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.append_stream import AppendStream, Session
+from logservice_client.background import Every, begin_task
 from logservice_client.batch import Batch, BatchQueue
 from logservice_client.bounds import (
     BLOCKS_INFLIGHT_MAX,
@@ -65,7 +69,7 @@ from logservice_client.bounds import (
     WATCH_INTERVAL_S,
 )
 from logservice_client.caller import Caller
-from logservice_client.failure import refused_for_now
+from logservice_client.failure import answered, refused_for_now
 from logservice_client.life import closed
 from logservice_client.lineage import KnownLineage
 from logservice_client.log_lines import Line
@@ -121,6 +125,7 @@ class Appender:
         self.append_time_us = 0
         """The newest append time that an ack named; 0 for none."""
         self._worker: asyncio.Task[None] | None = None
+        self._watch: Every | None = None
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._stream: Lane | AppendStream | None = None
@@ -143,62 +148,82 @@ class Appender:
                 return
             # The worker serves every caller, so it runs in no caller's context; otherwise the first
             # caller would have the session's calls in its trace.
-            self._worker = self._loop.create_task(
-                self._work(), name=f"append-{self._shard}", context=Context()
+            self._worker = begin_task(
+                self._work(), self._worker_ended, name=f"append-{self._shard}", context=Context()
             )
+            if self._watch is None:
+                self._watch = Every(WATCH_INTERVAL_S, self._look)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, deadline_s: float) -> None:
         """Return when the queue may take more; memory stays bounded while the log is away. Raises
-        ClientClosed.
+        ClientClosed; Busy at the deadline, which is on the loop's clock.
         """
-        while self.queue.crowded and not self._closed:
-            self._room.clear()
-            await self._room.wait()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while self.queue.crowded and not self._closed:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            raise Busy("too much waits to be appended to this log") from None
         self._caller.life.check()
 
     async def close(self) -> None:
         """Stop; whoever still waits learns whether the outcome is unknown or nothing was sent."""
         self._closed = True
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.cancel()
-            await asyncio.wait([worker])
+        if self._watch is not None:
+            self._watch.stop()
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait([self._worker])
+        self._end()
+
+    def _end(self) -> None:
         self._give_up_all(closed(maybe_applied=False))
         self._room.set()
 
     # --- the worker ------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        watch = self._loop.create_task(self._watch())
-        try:
-            while True:
-                while not (self.queue.pending or self._unsettled):
-                    self._outage.forget()
-                    self._wake.clear()
-                    await self._wake.wait()
-                address = ""
-                try:
-                    address = await self._caller.router.pick(self._shard, self._patience())
-                    session = await self._ensure_session()
-                    if self._unsettled or self.queue.pending:
-                        await self._serve(address, session)
-                except LogServiceError as error:
-                    if address:
-                        self._caller.router.learn_failure(self._shard, address, error)
-                        self._failed(error)
-                    elif error.reason in _NOWHERE:
-                        self._give_up_all(error)
-                    else:
-                        self._delayed(error)
-                    if self._unsettled or self.queue.pending:
-                        pause_s = self._backoff.next_s(error)
-                        self._outage.failed(error)
-                        self._caller.reporter.retried(
-                            self._shard, "append", address, error, pause_s
-                        )
-                        await asyncio.sleep(pause_s)
-        finally:
-            watch.cancel()
+        while True:
+            while not (self.queue.pending or self._unsettled):
+                self._outage.forget()
+                self._wake.clear()
+                await self._wake.wait()
+            address = ""
+            try:
+                address = await self._caller.router.pick(self._shard, self._patience())
+                session = await self._ensure_session()
+                if self._unsettled or self.queue.pending:
+                    await self._serve(address, session)
+            except LogServiceError as error:
+                if address:
+                    self._caller.router.learn_failure(self._shard, address, error)
+                    self._failed(error)
+                elif error.reason in _NOWHERE:
+                    self._give_up_all(error)
+                else:
+                    self._delayed(error)
+                if self._unsettled or self.queue.pending:
+                    pause_s = self._backoff.next_s(error)
+                    self._outage.failed(error)
+                    self._caller.reporter.retried(self._shard, "append", address, error, pause_s)
+                    await asyncio.sleep(pause_s)
+
+    def _worker_ended(self, why: BaseException | None) -> None:
+        self._worker = None
+        if self._closed:
+            self._end()
+            return
+        # What was on its way may be applied, whatever becomes of it.
+        self._failed(UnknownOutcome("the client's own task has ended"))
+        if not isinstance(why, asyncio.CancelledError):
+            self._give_up_all(NotReady("the client's own task has broken", why=repr(why)))
+        elif self._awaited():
+            self.started()
+
+    def _awaited(self) -> bool:
+        batches = (*self._unsettled, *self.queue.pending)
+        return any(not future.done() for batch in batches for future in batch.futures)
 
     def _patience(self) -> Deadline:
         return Deadline(self._stall_s)
@@ -440,6 +465,7 @@ class Appender:
         self._forget_unsettled()
         while (waiting := self.queue.pop()) is not None:
             waiting.fail(error)
+        self._room.set()
 
     def _forget_unsettled(self) -> None:
         self._unsettled.clear()
@@ -449,31 +475,41 @@ class Appender:
 
     # --- deadlines and stalls --------------------------------------------------------------------
 
-    async def _watch(self) -> None:
+    def _look(self) -> float:
         """Look at deadlines and stalls now and then: one timer for all callers."""
-        while True:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            if not (self._unsettled or self.queue.pending):
-                continue
-            now_s = self._loop.time()
-            self._expire(now_s)
-            stream = self._stream
-            if stream is not None and self._unsettled and stream.silent_s(now_s) > self._stall_s:
-                self._stall_s = min(self._stall_s * 2, STALL_TIMEOUT_MAX_S)
-                silent_s = stream.silent_s(now_s)
-                Line.STALLED.say(self._shard, stream.address, silent_s)
-                stream.break_off(f"no ack for {silent_s:.1f} s")
+        if not (self._unsettled or self.queue.pending):
+            return WATCH_INTERVAL_S
+        now_s = self._loop.time()
+        self._expire(now_s)
+        stream = self._stream
+        if stream is not None and self._unsettled and stream.silent_s(now_s) > self._stall_s:
+            self._stall_s = min(self._stall_s * 2, STALL_TIMEOUT_MAX_S)
+            silent_s = stream.silent_s(now_s)
+            Line.STALLED.say(self._shard, stream.address, silent_s)
+            stream.break_off(f"no ack for {silent_s:.1f} s")
+        return WATCH_INTERVAL_S
+
+    def unsent(self, batch: Batch) -> LogServiceError:
+        """What the callers of a batch are told that was not sent in their time."""
+        last = batch.last_error or NotReady("the deadline passed before it was sent")
+        return answered(self._caller.router.explained(self._shard, last), mutating=False)
+
+    def unacked(self, batch: Batch) -> LogServiceError:
+        """The same of one that was sent."""
+        late = DeadlineExceeded("no ack in time", sequence=batch.sequence)
+        return self._caller.router.explained(self._shard, late)
 
     def _expire(self, now_s: float) -> None:
         for batch in [*self.queue.pending]:
             if batch.deadline_s <= now_s:
                 self.queue.drop(batch)
-                batch.fail(batch.last_error or NotReady("the deadline passed before it was sent"))
+                self._room.set()
+                batch.fail(self.unsent(batch))
         for batch in [*self._unsettled]:
             if batch.deadline_s <= now_s and batch.futures:
                 last = batch.last_error
                 if batch.on_wire or batch.maybe_applied or last is None:
-                    batch.fail(DeadlineExceeded("no ack in time", sequence=batch.sequence))
+                    batch.fail(self.unacked(batch))
                 else:
                     self._refuse(batch, last)
                     return

@@ -116,6 +116,9 @@ TOKEN_LOOK_S: Final = 1.0
 TOKEN_FILE_BYTES_MAX: Final = 4096
 """Bytes of a token: a store takes no longer one."""
 
+TLS_FILE_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a file of certificates or a key: as many as a store reads."""
+
 TLS_RELOAD_S: Final = 2.0
 """How often the client looks at the files of its certificates, with three calls of stat."""
 
@@ -152,6 +155,12 @@ HALTED_REPLICAS_MAX: Final = 3
 
 LOGGED_ERROR_CHARS_MAX: Final = 500
 """Characters of an error in a line of the log: it may have come from a store."""
+
+OUTPUT_LINES_MAX: Final = 10_000
+"""Lines of a program that wait for the reader of its standard output; further ones are left out."""
+
+OUTPUT_END_S: Final = 2.0
+"""A program that ends waits so long for its last lines to be read."""
 
 # --- connections -------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import grpc.aio
 from logservice_wire.errors import LogServiceError, Outcome, Reason, UnknownOutcome
 from logservice_wire.rpcs import GET_SHARD_STATUS, READ, Rpc
 
@@ -21,7 +20,7 @@ from logservice_client.append_streams import AppendStreams
 from logservice_client.arguments import seconds
 from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_MAX_S
 from logservice_client.channels import ChannelPool
-from logservice_client.failure import REPEATABLE, error_of, may_repeat
+from logservice_client.failure import REPEATABLE, answered, may_repeat, typed_failures
 from logservice_client.life import Life, UnderWay
 from logservice_client.pacing import LEAST_S, Backoff, Deadline
 from logservice_client.reporter import Reporter
@@ -126,7 +125,9 @@ class Caller:
                     or deadline.remaining_s() <= pause_s
                     or not may_repeat(error, mutating=rpc.mutates, idempotent=rpc.idempotent)
                 ):
-                    raise _honest(error, unknown) from error
+                    if shard is not None and deadline.remaining_s() <= pause_s:
+                        error = self.router.explained(shard, error)
+                    raise answered(_honest(error, unknown), mutating=rpc.mutates) from error
                 self.reporter.retried(shard, rpc.name, address, error, pause_s)
             await asyncio.sleep(pause_s)
 
@@ -138,14 +139,13 @@ class Caller:
         request: RequestT,
         timeout_s: float,
     ) -> ResponseT:
-        try:
+        with typed_failures(mutating=rpc.mutates):
             response: ResponseT = await self.pool.unary(address, rpc)(
                 request,
                 timeout=min(max(timeout_s, LEAST_S), TIMEOUT_MAX_S),
                 metadata=self.metadata(),
             )
-        except grpc.aio.AioRpcError as failure:
-            raise error_of(failure, mutating=rpc.mutates) from failure
+        self.router.learn_answer(address)
         if shard is not None:
             self.router.learn_position(shard, response.position)  # type: ignore[attr-defined]
         return response

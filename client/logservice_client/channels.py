@@ -21,6 +21,7 @@ from logservice_wire.errors import HandshakeFailed, LogServiceError, NotReady
 from logservice_wire.freed_memory import keep_freed_memory
 from logservice_wire.rpcs import Rpc, serialize
 
+from logservice_client.background import begin_task
 from logservice_client.bounds import (
     CHANNEL_RENEW_S,
     CHANNEL_RETIRE_S,
@@ -33,7 +34,8 @@ from logservice_client.bounds import (
     RECONNECT_BACKOFF_MIN_MS,
     TLS_RELOAD_S,
 )
-from logservice_client.handshake import cause
+from logservice_client.handshake import UNRESOLVED, cause
+from logservice_client.life import connects
 from logservice_client.log_lines import Line
 from logservice_client.tls import Tls, TlsFiles
 
@@ -65,7 +67,10 @@ class ChannelPool:
         self._source = tls
         self._tls = tls.current() if tls is not None else None
         self._look_again_s = 0.0
-        self._renewing: set[asyncio.Task[None]] = set()
+        self._outdated: set[str] = set()
+        """Addresses with a channel that has older certificates."""
+        self._renewing: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
+        """By the channel that gets a successor."""
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._callables: dict[tuple[str, str], Any] = {}
         self._ever_connected = False
@@ -102,7 +107,7 @@ class ChannelPool:
         if now_s - looked_s >= HANDSHAKE_LOOK_S:
             why = await cause(address, self._tls)
             self._causes[address] = (now_s, why)
-        if why and not self._ever_connected:
+        if why not in ("", UNRESOLVED) and not self._ever_connected:
             return HandshakeFailed(f"no connection with {address}", address=address, why=why)
         return NotReady(f"{address} does not accept connections", address=address, why=why)
 
@@ -122,8 +127,9 @@ class ChannelPool:
         """Close every channel; calls under way fail."""
         channels = list(self._channels.values())
         self._channels.clear()
+        self._outdated.clear()
         self._callables.clear()
-        renewing = list(self._renewing)
+        renewing = list(self._renewing.values())
         for task in renewing:
             task.cancel()
         await asyncio.gather(*renewing, return_exceptions=True)
@@ -137,16 +143,24 @@ class ChannelPool:
             return
         self._look_again_s = now_s + TLS_RELOAD_S
         found = self._source.current()
-        if found == self._tls:
-            return
-        self._tls = found
-        Line.CERTIFICATES_RENEWED.say()
-        for address, old in self._channels.items():
-            task = asyncio.get_running_loop().create_task(self._renew(address, old))
-            self._renewing.add(task)
-            task.add_done_callback(self._renewing.discard)
+        if found != self._tls:
+            self._tls = found
+            Line.CERTIFICATES_RENEWED.say()
+            self._outdated.update(self._channels)
+        # One whose renewal was cancelled is renewed again at the next look.
+        for address in self._outdated:
+            old = self._channels[address]
+            if old not in self._renewing:
+                self._renew_soon(address, old)
+
+    def _renew_soon(self, address: str, old: grpc.aio.Channel) -> None:
+        def ended(_: BaseException | None) -> None:
+            del self._renewing[old]
+
+        self._renewing[old] = begin_task(self._renew(address, old), ended, name=f"renew-{address}")
 
     async def _renew(self, address: str, old: grpc.aio.Channel) -> None:
+        tls = self._tls
         successor = self._new_channel(address)
         try:
             with contextlib.suppress(TimeoutError):
@@ -158,6 +172,8 @@ class ChannelPool:
                 for key in [key for key in self._callables if key[0] == address]:
                     del self._callables[key]
                 successor, old = old, successor
+                if tls is self._tls:
+                    self._outdated.discard(address)
             await asyncio.sleep(CHANNEL_RETIRE_S)
         finally:
             # The one of the two that is not in use.
@@ -181,6 +197,7 @@ class ChannelPool:
         return channel
 
     def _new_channel(self, address: str) -> grpc.aio.Channel:
+        connects()
         if self._tls is None:
             return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
         options = CHANNEL_OPTIONS + self._tls.options()

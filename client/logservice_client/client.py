@@ -24,8 +24,10 @@ from logservice_client.tls import Tls, TlsFiles
 class LogClient:
     """Talks to a cluster of stores. Make it inside a running event loop; close it there.
 
-    async with LogClient(["127.0.0.1:9700", "127.0.0.1:9701"]) as client:
+    ```python
+    async with LogClient(["127.0.0.1:7401", "127.0.0.1:7402"]) as client:
         lsn = await client.shard(1).append(b"record")
+    ```
     """
 
     def __init__(

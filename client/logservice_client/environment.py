@@ -2,7 +2,7 @@
 
 ``LOGSERVICE_ENDPOINTS``, and for TLS the files ``LOGSERVICE_TLS_CA``, ``LOGSERVICE_TLS_CERT``,
 ``LOGSERVICE_TLS_KEY`` and the name ``LOGSERVICE_TLS_SERVER_NAME``; ``LOGSERVICE_TOKEN_FILE`` is a
-file with a bearer token. ``logservice cluster up`` prints them.
+file with a bearer token. ``logservice cluster env`` prints them.
 """
 
 from __future__ import annotations

@@ -11,9 +11,13 @@ call is unknown.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import grpc
+import grpc.aio
 from logservice_wire.errors import (
     Busy,
     DeadlineExceeded,
@@ -29,6 +33,8 @@ from logservice_wire.errors import (
 )
 from logservice_wire.status import STATUS_DETAILS_KEY, bare_status, from_status_details
 
+from logservice_client.background import asked_to_end
+
 _BROKEN: Final = "broken"
 """Metadata key of a failure that no repetition cures: the other side has a bug."""
 
@@ -39,6 +45,21 @@ ELSEWHERE: Final = frozenset(
 
 REPEATABLE: Final = ELSEWHERE | {Reason.BUSY, Reason.SEQUENCE_GAP}
 """Not applied, and worth another attempt within the deadline."""
+
+
+@contextlib.contextmanager
+def typed_failures(*, mutating: bool) -> Iterator[None]:
+    """A call of gRPC that fails within it raises its typed error. So does one that is cancelled
+    beneath a task that goes on: gRPC serves it with tasks of its own, which a program may cancel.
+    """
+    try:
+        yield
+    except grpc.aio.AioRpcError as failure:
+        raise error_of(failure, mutating=mutating) from failure
+    except asyncio.CancelledError:
+        if asked_to_end():
+            raise
+        raise _by_code(grpc.StatusCode.CANCELLED, "a task of gRPC", mutating=mutating) from None
 
 
 def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
@@ -66,9 +87,10 @@ def _by_code(code: grpc.StatusCode, details: str | None, *, mutating: bool) -> L
     message = f"{code.name}: {details}"
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
-            return UnknownOutcome(message) if mutating else NotReady(message)
+            lost, why = "the connection with the store was lost", _said(details)
+            return UnknownOutcome(lost, why=why) if mutating else NotReady(lost, why=why)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlineExceeded(message)
+            return DeadlineExceeded("the store did not answer in time")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             # gRPC refuses a message over its length limit with this code. The message is either the
             # request, before it was served, or the answer, after whatever was done.
@@ -90,6 +112,20 @@ def _by_code(code: grpc.StatusCode, details: str | None, *, mutating: bool) -> L
         case grpc.StatusCode.PERMISSION_DENIED:
             return PermissionDenied(message)
     return UnknownOutcome(message, **{_BROKEN: code.name})
+
+
+def _said(details: str | None) -> str:
+    """What gRPC says of a lost connection, if that means anything to who reads it."""
+    return "" if not details or "Stream removed" in details else details
+
+
+def answered(error: LogServiceError, *, mutating: bool) -> LogServiceError:
+    """`error` as the end of a call: what changes nothing has no unknown outcome."""
+    if mutating or error.outcome is not Outcome.UNKNOWN:
+        return error
+    told = NotReady(error.message, **error.metadata)
+    told.__cause__ = error
+    return told
 
 
 def refused_for_now(error: LogServiceError) -> bool:

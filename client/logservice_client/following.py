@@ -20,14 +20,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import grpc.aio
 from logservice_wire.errors import LineageChanged, LogServiceError
 from logservice_wire.read_answer import ReadAnswer
 from logservice_wire.rpcs import FOLLOW
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.caller import Caller
-from logservice_client.failure import error_of, may_repeat
+from logservice_client.failure import may_repeat, typed_failures
 from logservice_client.lag import Standing
 from logservice_client.lineage import KnownLineage
 from logservice_client.pacing import Backoff, Deadline
@@ -154,12 +153,10 @@ class Following:
         responses = aiter(call)
         try:
             while True:
-                with caller.life.under_way():
+                with caller.life.under_way(), typed_failures(mutating=False):
                     response = await anext(responses, None)
                 if response is None:
                     return
                 yield response
-        except grpc.aio.AioRpcError as failure:
-            raise error_of(failure, mutating=False) from failure
         finally:
             call.cancel()

@@ -46,13 +46,14 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2
 from logservice_client.access_calls import AccessCalls
 from logservice_client.arguments import message, seconds
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.number_calls import NumberCalls
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.service import Handler, Service
 from logservice_client.tn_shards import Serve, TnShards
 from logservice_client.watching import watch_events
 
 
-class HakeeperClient(AccessCalls):
+class HakeeperClient(AccessCalls, NumberCalls):
     """Get it from `LogClient.hakeeper`; timeouts and errors as in `Shard`."""
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ does not wait for what no time mends (HandshakeFailed).
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import Final
 
@@ -26,6 +27,10 @@ _NOT_NOW: Final = frozenset({9, 10})
 """Not valid yet, or not any more."""
 
 
+UNRESOLVED: Final = "its host name does not resolve"
+"""What is wrong is no matter of TLS, and may pass."""
+
+
 async def cause(address: str, tls: Tls | None) -> str:
     """What is wrong between this client and the store; "" when it is not TLS, or cannot be told."""
     host, _, port = address.rpartition(":")
@@ -35,6 +40,8 @@ async def cause(address: str, tls: Tls | None) -> str:
             if tls is None:
                 return await _with_none(host, int(port))
             return await _with(host, int(port), tls)
+    except socket.gaierror:
+        return UNRESOLVED
     except (OSError, TimeoutError, ValueError):
         return ""
 

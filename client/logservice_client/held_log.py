@@ -24,6 +24,7 @@ import contextlib
 from types import TracebackType
 from typing import Protocol, Self
 
+from logservice_wire.boottime import boottime_s
 from logservice_wire.errors import (
     ClientClosed,
     HoldLost,
@@ -33,9 +34,9 @@ from logservice_wire.errors import (
     PermissionDenied,
 )
 
+from logservice_client.background import Every, begin_task
 from logservice_client.bounds import HOLD_RENEWALS_PER_TTL
 from logservice_client.log_lines import Line
-from logservice_client.tn_shards import boottime_s
 
 
 class Holds(Protocol):
@@ -73,9 +74,10 @@ class HeldLog:
         self._log = log
         self._ttl_s = ttl
         self._interval_s = ttl / HOLD_RENEWALS_PER_TTL
+        self._keeping: Every | None = None
+        self._renewal: asyncio.Task[None] | None = None
         self._sent_s = float("-inf")
         self._lost: HoldLost | None = None
-        self._keeping: asyncio.Task[None] | None = None
 
     @property
     def sure(self) -> bool:
@@ -98,7 +100,7 @@ class HeldLog:
         `lsn` on are truncated already.
         """
         await self._set(self.lsn)
-        self._keeping = asyncio.create_task(self._keep())
+        self._keeping = Every(self._interval_s, self._keep)
 
     async def move(self, lsn: int) -> None:
         """Keep the records from `lsn` on only. It sets the hold, so it also makes up for an expiry.
@@ -122,9 +124,10 @@ class HeldLog:
 
     async def leave(self) -> None:
         """Renew it no more, and let it stand until its time is over: for who comes back."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        self._stop()
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait([self._renewal])
 
     async def __aenter__(self) -> Self:
         await self.set()
@@ -153,28 +156,40 @@ class HeldLog:
         await self._log.set_hold(self.name, lsn, ttl=self._ttl_s)
         self._sent_s = max(self._sent_s, sent_s)
 
-    async def _keep(self) -> None:
-        while self._lost is None:
-            await asyncio.sleep(self._interval_s)
-            sent_s = boottime_s()
-            try:
-                stands = await self._log.renew_hold(self.name, timeout=self._interval_s)
-            except HoldLost as error:
-                self._loses(error.number("first_lsn"))
-            except ClientClosed:
-                return  # nobody renews it any more: it expires
-            except LogServiceError as error:
-                if isinstance(error, PermissionDenied) and "owner" in error.metadata:
-                    self._loses(0)  # it is another identity's by now, so this one's ended
-                elif not self.sure:
-                    Line.HOLD_NOT_RENEWED.say(self._log.shard_id, self.name, error)
-                # Else the next one may come through; `sure` says how long there is for it.
-            else:
-                if stands > self.lsn:
-                    self._loses(0)
-                self._sent_s = max(self._sent_s, sent_s)
+    def _keep(self) -> float:
+        """Begin a renewal; a timer does, since a task may be cancelled (`background`)."""
+        if self._renewal is None:
+            self._renewal = begin_task(self._renew(), self._renewed, name=f"hold-{self.name}")
+        return self._interval_s
+
+    def _renewed(self, _: BaseException | None) -> None:
+        self._renewal = None
+
+    async def _renew(self) -> None:
+        sent_s = boottime_s()
+        try:
+            stands = await self._log.renew_hold(self.name, timeout=self._interval_s)
+        except HoldLost as error:
+            self._loses(error.number("first_lsn"))
+        except ClientClosed:
+            self._stop()  # nobody renews it any more: it expires
+        except LogServiceError as error:
+            if isinstance(error, PermissionDenied) and "owner" in error.metadata:
+                self._loses(0)  # it is another identity's by now, so this one's ended
+            elif not self.sure:
+                Line.HOLD_NOT_RENEWED.say(self._log.shard_id, self.name, error)
+            # Else the next one may come through; `sure` says how long there is for it.
+        else:
+            if stands > self.lsn:
+                self._loses(0)
+            self._sent_s = max(self._sent_s, sent_s)
+
+    def _stop(self) -> None:
+        if self._keeping is not None:
+            self._keeping.stop()
 
     def _loses(self, first_lsn: int) -> HoldLost:
+        self._stop()
         self._lost = HoldLost(
             f"hold {self.name!r} does not stand at LSN {self.lsn} any more",
             name=self.name,

@@ -9,6 +9,10 @@ A process that was forked off has the client's memory, but neither its loop's th
 a use there raises, too; to wait for an answer would be to wait for ever. Forks are counted by a
 hook of the interpreter: asking for the process id is a system call, and would be one per append.
 
+gRPC has one poller in a process, which begins with the first connection, and a child has a copy of
+it without its threads. So in the child of a process that had a connection a new client does not
+work either, and is refused. A child that was forked before has no such copy.
+
 INV-CLIENT-END: a call that is under way when the client is closed ends, and a call that comes later
 raises ClientClosed before anything is sent.
 """
@@ -18,20 +22,37 @@ from __future__ import annotations
 import asyncio
 import os
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from logservice_wire.errors import ClientClosed, ClosedUnderWay
 
 _forks = 0
 """Forks between the first process that loaded this module and this one."""
 
+_connected = False
+"""Whether this process had a connection, or one that it was forked from."""
+
+_broken = False
+"""Whether this process was forked from one that had a connection."""
+
+_WHAT_WORKS: Final = (
+    "start processes by spawn or forkserver, or fork before the parent's first call"
+)
+
 
 def _forked() -> None:
-    global _forks
+    global _forks, _broken
     _forks += 1
+    _broken = _connected
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def connects() -> None:
+    """A connection of this process is about to begin."""
+    global _connected
+    _connected = True
 
 
 class Life:
@@ -40,7 +61,12 @@ class Life:
     __slots__ = ("_closed", "_forks", "_waiting")
 
     def __init__(self) -> None:
-        """It lives, in this process."""
+        """It lives, in this process. Raises ClientClosed where no client can."""
+        if _broken:
+            raise ClientClosed(
+                "no client works in this process: it was forked from one that had made calls",
+                why=_WHAT_WORKS,
+            )
         self._forks = _forks
         self._closed = False
         self._waiting: set[UnderWay] = set()
@@ -66,7 +92,7 @@ class Life:
         if self.foreign:
             raise ClientClosed(
                 "this client belongs to another process",
-                why="it does not survive a fork; make one in each process",
+                why=_WHAT_WORKS if _broken else "a client does not survive a fork; make one here",
             )
 
     def close(self) -> None:

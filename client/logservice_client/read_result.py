@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from logservice_wire.block import Block
 from logservice_wire.columns import Columns
-from logservice_wire.errors import CorruptBlock, Discontinuity, TooLarge
+from logservice_wire.errors import CodecMissing, CorruptBlock, Discontinuity, TooLarge, too_new
 from logservice_wire.read_answer import ReadAnswer, Run
 from logservice_wire.v1 import log_pb2
 from logservice_wire.value import value
@@ -66,6 +66,16 @@ class Gap:
     def next_lsn(self) -> int:
         """The LSN behind the gap."""
         return self.first_lsn + self.record_count
+
+    @property
+    def reason_number(self) -> int:
+        """The number of log.proto's GapReason, for a copy. Raises CodecMissing for a reason that is
+        newer than this program: with another one the copy would be another history.
+        """
+        if self.reason is GapReason.UNKNOWN:
+            raise gap_too_new(self.first_lsn, self.record_count)
+        number: int = self.reason.value
+        return number
 
     def until(self, end_lsn: int) -> Gap:
         """The part below `end_lsn`."""
@@ -227,8 +237,8 @@ Answered = ReadAnswer | log_pb2.ReadResponse
 
 
 def result_of(response: Answered, lsn: int) -> ReadResult:
-    """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged, Discontinuity
-    when an LSN is left out.
+    """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged, CodecMissing
+    when a newer program made it, Discontinuity when an LSN is left out.
     """
     return ReadResult(
         items=tuple(runs_of(response, lsn)),
@@ -241,7 +251,7 @@ def result_of(response: Answered, lsn: int) -> ReadResult:
 
 def runs_of(response: Answered, lsn: int, *, holes: bool = False) -> list[Records | Gap]:
     """The runs of an answer that should go on at `lsn`, without what lies below. `holes`: LSNs may
-    be left out. Raises CorruptBlock and Discontinuity (INV-CLIENT-READ).
+    be left out. Raises CorruptBlock, CodecMissing and Discontinuity (INV-CLIENT-READ).
     """
     items: list[Records | Gap] = []
     for run in response.blocks:
@@ -267,8 +277,21 @@ def corrupt_at(first_lsn: int, count: int, error: CorruptBlock) -> CorruptBlock:
     return CorruptBlock(detail=detail, first_lsn=first_lsn, last_lsn=first_lsn + count - 1)
 
 
+def too_new_at(first_lsn: int, count: int, error: CodecMissing) -> CodecMissing:
+    """The same, with the LSNs that this program cannot open."""
+    where = {"first_lsn": first_lsn, "last_lsn": first_lsn + count - 1}
+    return CodecMissing(error.message, **error.metadata, **where)
+
+
+def gap_too_new(first_lsn: int, count: int) -> CodecMissing:
+    """The error for who must know why LSNs have no records, and does not know that reason."""
+    last_lsn = first_lsn + count - 1
+    of = f"the gap at LSN {first_lsn}"
+    return too_new("an unknown reason", of, first_lsn=first_lsn, last_lsn=last_lsn)
+
+
 def item_of(run: Run, lsn: int) -> Records | Gap:
-    """One run, without the LSNs below `lsn`. Raises CorruptBlock."""
+    """One run, without the LSNs below `lsn`. Raises CorruptBlock, CodecMissing."""
     first_lsn, in_block = run.first_lsn, run.record_count
     skipped = max(0, lsn - first_lsn)
     first_lsn, count = first_lsn + skipped, in_block - skipped
@@ -278,6 +301,8 @@ def item_of(run: Run, lsn: int) -> Records | Gap:
         block = Block.parse(run.block)
     except CorruptBlock as error:
         raise corrupt_at(first_lsn, count, error) from error
+    except CodecMissing as error:
+        raise too_new_at(first_lsn, count, error) from error
     if block.record_count != in_block:
         raise CorruptBlock(
             detail=f"{block.record_count} records in a block of {in_block} LSNs",

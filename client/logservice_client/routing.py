@@ -17,11 +17,11 @@ HAKeeper has no leader itself, the replicas known from before still work. Hence 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
-import grpc.aio
 from logservice_wire.errors import (
     HandshakeFailed,
     LogServiceError,
@@ -29,10 +29,12 @@ from logservice_wire.errors import (
     Outcome,
     Reason,
     ShardDeleted,
+    error_for,
 )
 from logservice_wire.rpcs import GET_SHARD_INFO
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
+from logservice_client.background import begin_task
 from logservice_client.bounds import (
     ATTEMPT_TIMEOUT_S,
     CONNECT_STAGGER_S,
@@ -42,12 +44,18 @@ from logservice_client.bounds import (
     UNREADY_ADDRESS_S,
 )
 from logservice_client.channels import ChannelPool
-from logservice_client.failure import ELSEWHERE, error_of
+from logservice_client.failure import ELSEWHERE, typed_failures
 from logservice_client.log_lines import Line
 from logservice_client.pacing import Deadline
 from logservice_client.reporter import Reporter
 
 ValueT = TypeVar("ValueT")
+
+
+_WITHOUT_LEADER: Final = frozenset(
+    {Reason.NOT_READY, Reason.NOT_LEADER, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME}
+)
+"""Reasons why a call ends while a log has no leader."""
 
 
 class Route:
@@ -88,6 +96,8 @@ class Router:
         self._endpoints = random.sample(list(endpoints), len(endpoints))
         self._routes: dict[int, Route] = {}
         self._failed_until_s: dict[str, float] = {}
+        self._silent: set[str] = set()
+        """Addresses that did not answer when they were asked last."""
         self._hakeeper = ""
 
     @property
@@ -185,12 +195,35 @@ class Router:
         if before not in ("", address):
             self._reporter.redirected(shard, address, before)
 
+    def learn_answer(self, address: str) -> None:
+        """Note that `address` answers."""
+        self._silent.discard(address)
+
+    def explained(self, shard: int, error: LogServiceError) -> LogServiceError:
+        """`error` as the end of a call of which the time is over, with who answers, if that is no
+        majority of the shard's replicas.
+        """
+        route = self._routes.get(shard)
+        replicas = route.replicas if route is not None else ()
+        silent = [address for address in replicas if address in self._silent]
+        if route is None or error.reason not in _WITHOUT_LEADER or 2 * len(silent) < len(replicas):
+            return error
+        if not silent:
+            return error
+        rest = [address for address in replicas if address not in self._silent]
+        why = f"{', '.join(silent)} did not" + (f", {', '.join(rest)} may" if rest else "")
+        led = f"; it was led at {route.led} last" if route.led else ""
+        told = error_for(error.reason, f"no majority of log {shard} answers: {why}{led}")
+        told.__cause__ = error
+        return told
+
     def learn_failure(self, shard: int | None, address: str, error: LogServiceError) -> None:
         """Note that `address` could not serve the call, and why."""
         now = asyncio.get_running_loop().time()
         hint = error.metadata.get("address", "") if error.reason is Reason.NOT_LEADER else ""
         if error.outcome is Outcome.UNKNOWN or error.metadata.get("address") == address:
             self._failed_until_s[address] = now + FAILED_ADDRESS_S
+            self._silent.add(address)
         elif error.reason in ELSEWHERE and hint != address:
             self._failed_until_s[address] = now + UNREADY_ADDRESS_S
         else:
@@ -229,6 +262,7 @@ class Router:
 
     def _later(self, address: str) -> None:
         """It did not connect: for a while others are tried first."""
+        self._silent.add(address)
         self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
 
     async def shard_info(self, shard: int, deadline: Deadline) -> hakeeper_pb2.ShardInfo:
@@ -241,16 +275,16 @@ class Router:
             call = self._pool.unary(address, GET_SHARD_INFO)
             timeout_s = max(0.001, min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
             try:
-                info: hakeeper_pb2.ShardInfo = await call(
-                    hakeeper_pb2.GetShardInfoRequest(shard_id=shard), timeout=timeout_s
-                )
-            except grpc.aio.AioRpcError as failure:
-                error = error_of(failure, mutating=False)
+                with typed_failures(mutating=False):
+                    info: hakeeper_pb2.ShardInfo = await call(
+                        hakeeper_pb2.GetShardInfoRequest(shard_id=shard), timeout=timeout_s
+                    )
+            except LogServiceError as error:
                 if isinstance(error, ShardDeleted):
                     self._route(shard).deleted = error
                 if error.reason in (Reason.SHARD_NOT_FOUND, Reason.SHARD_DELETED):
                     return error  # an answer like any other: no other store knows better
-                raise error from failure
+                raise
             return info
 
         found = await _race(ask, self.candidates(shard), deadline)
@@ -293,16 +327,16 @@ class Router:
         now = asyncio.get_running_loop().time()
         if route.refresh is None and now - route.asked_at_s >= ROUTE_REFRESH_S:
             route.asked_at_s = now
-            route.refresh = asyncio.create_task(self._refresh(shard))
+
+            def ended(_: BaseException | None) -> None:
+                route.refresh = None
+
+            route.refresh = begin_task(self._refresh(shard), ended, name=f"route-{shard}")
 
     async def _refresh(self, shard: int) -> None:
-        route = self._route(shard)
-        try:
+        # Whoever needs the route goes on with what is known, and asks again.
+        with contextlib.suppress(LogServiceError):
             await self.shard_info(shard, Deadline(ATTEMPT_TIMEOUT_S))
-        except LogServiceError:
-            pass  # whoever needs the route goes on with what is known and asks again
-        finally:
-            route.refresh = None
 
 
 def _is_in(zone: str, wanted: str) -> bool:
@@ -326,7 +360,7 @@ async def _race(
     try:
         while waiting or running:
             if waiting:
-                task = asyncio.ensure_future(_started(attempt, waiting.pop(0)))
+                task = begin_task(_started(attempt, waiting.pop(0)))
                 task.add_done_callback(_seen)
                 running.add(task)
             remaining_s = deadline.remaining_s()
@@ -338,7 +372,7 @@ async def _race(
                 running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                error = task.exception()
+                error = _why(task)
                 if error is None:
                     return task.result()
                 if not isinstance(error, LogServiceError):
@@ -352,6 +386,11 @@ async def _race(
 
 async def _started(attempt: Callable[[str], Awaitable[ValueT]], address: str) -> ValueT:
     return await attempt(address)
+
+
+def _why(task: asyncio.Task[ValueT]) -> BaseException | None:
+    """What an attempt failed with."""
+    return NotReady("an attempt was cancelled") if task.cancelled() else task.exception()
 
 
 def _seen(task: asyncio.Task[ValueT]) -> None:

@@ -30,6 +30,7 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
+from logservice_wire.boottime import boottime_s
 from logservice_wire.bounds import REPLAYED_PER_SERVICE_MAX
 from logservice_wire.errors import (
     ClientClosed,
@@ -55,7 +56,7 @@ from logservice_client.bounds import (
     TIMEOUT_DEFAULT_S,
 )
 from logservice_client.caller import Caller
-from logservice_client.tn_shards import TnShards, boottime_s, served
+from logservice_client.tn_shards import TnShards, served
 
 Handler = Callable[[hakeeper_pb2.ServiceCommand], Awaitable[None]]
 
@@ -107,7 +108,7 @@ class Service:
         """Seconds since HAKeeper took a heartbeat; infinite before the first one."""
         if self._heard_s is None:
             return float("inf")
-        return asyncio.get_running_loop().time() - self._heard_s
+        return boottime_s() - self._heard_s
 
     def relabel(self, labels: Mapping[str, str]) -> None:
         """Say these labels from the next heartbeat on."""
@@ -219,7 +220,7 @@ class Service:
         self.holds = {one.shard_id: one for one in answer.replayed}
         self._answered.set()
         self._answered = asyncio.Event()
-        self._heard_s = loop.time()
+        self._heard_s = boottime_s()
         self._done = []
         for command in answer.commands:
             if command.id in acked:

@@ -12,10 +12,8 @@ from logservice_wire.block import encoded_size, peek_block
 from logservice_wire.bounds import RECORD_BYTES_MAX
 from logservice_wire.column_block import encode_columns
 from logservice_wire.errors import (
-    DeadlineExceeded,
     LineageChanged,
     LogServiceError,
-    NotReady,
     StaleTruncate,
 )
 from logservice_wire.rpcs import (
@@ -112,11 +110,10 @@ class Shard(ShardCalls):
         """
         self._caller.life.check()
         self._history.check()
-        allowed_s = seconds(timeout)
+        deadline_s = self._loop.time() + seconds(timeout)
         queue = self._appender.queue
         if queue.crowded:
-            await self._appender.wait_for_room()
-        deadline_s = self._loop.time() + allowed_s
+            await self._appender.wait_for_room(deadline_s)
         if isinstance(record, bytes) and expected_lsn is None:
             if len(record) > RECORD_BYTES_MAX:
                 raise too_large(encoded_size(1, len(record)))
@@ -212,11 +209,10 @@ class Shard(ShardCalls):
         """
         self._caller.life.check()
         self._history.check()
-        allowed_s = seconds(timeout)
+        deadline_s = self._loop.time() + seconds(timeout)
         count = peek_block(block)
         if self._appender.queue.crowded:
-            await self._appender.wait_for_room()
-        deadline_s = self._loop.time() + allowed_s
+            await self._appender.wait_for_room(deadline_s)
         future = self._appender.queue.put_block(
             bytes(block), count, self.writer_epoch, deadline_s, expected(expected_lsn)
         )
@@ -318,8 +314,8 @@ class Shard(ShardCalls):
             batch.abandoned += 1
             if batch.sequence == 0:
                 # The caller's records are left out when the batch is numbered.
-                raise batch.last_error or NotReady("not sent in time") from None
-            raise DeadlineExceeded("no ack in time") from None
+                raise self._appender.unsent(batch) from None
+            raise self._appender.unacked(batch) from None
         except asyncio.CancelledError:
             batch.abandoned += 1
             raise
@@ -520,8 +516,8 @@ class Shard(ShardCalls):
     async def truncate(self, lsn: int, *, timeout: float | None = None) -> int:
         """Allow every record up to and including `lsn` to go; return the truncation LSN.
 
-        The answer is below `lsn` when a hold asks for more. Raises StaleTruncate{current} when
-        `lsn` is not above the current one.
+        The answer is below `lsn` when a hold asks for more; the log does the rest when it may. To
+        repeat the newest call is no error. Raises StaleTruncate{current} for a lower `lsn`.
         """
         request = message(
             log_pb2.TruncateRequest, shard_id=self.shard_id, lsn=lsn, writer_epoch=self.writer_epoch
@@ -530,8 +526,10 @@ class Shard(ShardCalls):
             response = await self._call(TRUNCATE, request, timeout)
         except StaleTruncate as error:
             current = error.number("current")
-            if AFTER_UNKNOWN in error.metadata and current >= lsn:
-                return current  # our own attempt whose answer was lost
+            repeated = lsn in (current, error.number("requested"))
+            # Or it was our own attempt whose answer was lost.
+            if repeated or (AFTER_UNKNOWN in error.metadata and current >= lsn):
+                return current
             raise
         return response.truncated_lsn
 

@@ -38,6 +38,7 @@ from logservice_wire.rpcs import APPEND_SHARDS
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.append_stream import END_OF_STREAM, AckHandler, Session, write_message
+from logservice_client.background import begin_task
 from logservice_client.batch import Batch
 from logservice_client.bounds import MESSAGE_BYTES_MAX
 from logservice_client.channels import ChannelPool
@@ -173,7 +174,8 @@ class ShardsStream:
         self._write_began_s = 0.0
         self._busy = False
         self._writer: asyncio.Task[None] | None = None
-        self._reader = self._loop.create_task(self._read())
+        self._failure: LogServiceError | OlderStore = UnknownOutcome(_ENDED)
+        self._reader = begin_task(self._read(), self._over, name="append-acks")
 
     @property
     def has_room(self) -> bool:
@@ -229,7 +231,7 @@ class ShardsStream:
 
     def _write_soon(self) -> None:
         self._busy = True
-        self._writer = self._loop.create_task(self._write())
+        self._writer = begin_task(self._write(), self._wrote, name="append-blocks")
 
     async def _write(self) -> None:
         try:
@@ -237,6 +239,12 @@ class ShardsStream:
                 await self._write_one()
         finally:
             self._busy = False
+
+    def _wrote(self, why: BaseException | None) -> None:
+        if why is not None:
+            # What it had taken from the lanes is not sent: the call goes, and all is sent again.
+            self._busy = False
+            self._call.cancel()
 
     async def _write_one(self) -> None:
         request = self._message()
@@ -297,19 +305,17 @@ class ShardsStream:
     # --- reading ---------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        failure: LogServiceError | OlderStore = UnknownOutcome(_ENDED)
         try:
             await self._hear()
         except grpc.aio.AioRpcError as error:
-            failure = error_of(error, mutating=True)
+            self._failure = error_of(error, mutating=True)
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                failure = OlderStore()
+                self._failure = OlderStore()
                 self._on_older()
         finally:
-            most = max((size for large in self._large.values() for _, size in large), default=0)
-            for lane in [*self._lanes]:
-                large = self._large.get(lane.number, ())
-                lane.end(_told(failure, largest=any(size == most for _, size in large)))
+            # The task's own end comes a turn later. By then a worker may have sent a block over a
+            # call that has ended, and would not know whether it was applied.
+            self._end_lanes()
 
     async def _hear(self) -> None:
         call, numbered, large = self._call, self._numbered, self._large
@@ -324,6 +330,16 @@ class ShardsStream:
                 if said.ended:
                     numbered.pop(said.lane, None)
                     self._leaving.discard(said.lane)
+
+    def _over(self, _: BaseException | None) -> None:
+        self._call.cancel()  # it goes on if the reader was cancelled, or broke
+        self._end_lanes()  # a task that is cancelled before its first step has not read
+
+    def _end_lanes(self) -> None:
+        most = max((size for large in self._large.values() for _, size in large), default=0)
+        for lane in [*self._lanes]:
+            large = self._large.get(lane.number, ())
+            lane.end(_told(self._failure, largest=any(size == most for _, size in large)))
 
     def _answered(self, said: log_pb2.AppendShardsResponse.Lane) -> None:
         """The large blocks that `said` answers are not on their way any more."""

@@ -30,6 +30,7 @@ from logservice_wire.errors import ClientClosed, LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice_client.arguments import seconds
+from logservice_client.background import begin_task
 from logservice_client.bounds import HOLD_TTL_S, TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
@@ -102,8 +103,10 @@ def _waiting(
 class SyncLogClient:
     """See `LogClient`.
 
-    with SyncLogClient("127.0.0.1:9700") as client:
+    ```python
+    with SyncLogClient("127.0.0.1:7401") as client:
         lsn = client.shard(1).append(b"record")
+    ```
     """
 
     def __init__(
@@ -529,7 +532,7 @@ class SyncHakeeperClient(_Face[HakeeperClient]):
 def _on_a_thread(serve: Callable[[TnShard, threading.Event], None]) -> Serve:
     async def run(shard: TnShard) -> None:
         ended = threading.Event()
-        done = asyncio.ensure_future(asyncio.to_thread(serve, shard, ended))
+        done = begin_task(asyncio.to_thread(serve, shard, ended))
         try:
             await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -568,7 +571,7 @@ class SyncService(_Face[Service]):
         super().__init__(client, face_of)
 
         async def begin() -> asyncio.Task[None]:
-            return asyncio.create_task(face_of.run())
+            return begin_task(face_of.run())
 
         self._running = self._wait(begin())
 

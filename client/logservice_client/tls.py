@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import grpc
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.pem_text import CERTIFICATES, KEYS, pem_problem
+from logservice_wire.regular_file import read_regular
 
+from logservice_client.bounds import TLS_FILE_BYTES_MAX
 from logservice_client.token_file import TokenFile, signature_of
 
 
@@ -90,7 +94,8 @@ class TlsFiles:
         return tuple(signature_of(name) for name in self._names if name)
 
     def _read(self) -> Tls:
-        ca, certificate, key = (_content(name) for name in self._names)
+        kinds = (CERTIFICATES, CERTIFICATES, KEYS)
+        ca, certificate, key = map(_content, self._names, kinds)
         if certificate is not None and key is not None:
             _check_pair(certificate, key, self._names[1])
         return Tls(ca, certificate, key, self._server_name, self._token)
@@ -105,14 +110,17 @@ def tls_from_files(
     return TlsFiles(ca, certificate, key, server_name, token_file)
 
 
-def _content(name: str) -> bytes | None:
+def _content(name: str, wanted: Sequence[str]) -> bytes | None:
     if not name:
         return None
     try:
-        with open(name, "rb") as file:
-            return file.read()
+        found = read_regular(name, TLS_FILE_BYTES_MAX)
     except OSError as error:
         raise InvalidArgument(f"{name}: {error.strerror}", field="tls") from error
+    problem = pem_problem(found, wanted)
+    if problem:
+        raise InvalidArgument(f"{name} {problem}", field="tls")
+    return found
 
 
 def _check_pair(certificate: bytes, key: bytes, name: str) -> None:
@@ -126,6 +134,8 @@ def _check_pair(certificate: bytes, key: bytes, name: str) -> None:
         raise InvalidArgument(
             f"{name} is no certificate, or not that of the key", field="tls"
         ) from None
+    except OSError:
+        return  # no descriptor left: it cannot be compared now
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -20,23 +20,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final
 
+from logservice_wire.boottime import boottime_s
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice_client.background import Every, begin_task
 from logservice_client.bounds import TN_END_SHARE, TN_LOOKS
 
 _IDLE_S: Final = 0.1
 """Between two looks while there was no answer yet."""
-
-_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def boottime_s() -> float:
-    """Seconds since the host was started, suspended or not (where the system has that clock)."""
-    return time.clock_gettime(_BOOTTIME)
 
 
 class TnShard:
@@ -101,15 +95,18 @@ class TnShards:
         for number, one in wanted.items():
             if number not in self._tasks:
                 shard = TnShard(one, self._left_s)
-                self._tasks[number] = shard, asyncio.create_task(self._run(shard))
+                # One that was cancelled begins again with the next answer.
+                self._tasks[number] = shard, begin_task(self._run(shard), _ended)
 
-    async def watch(self) -> None:
-        """End everything when no answer came for too long; until it is cancelled."""
-        while True:
-            if self._left_s() <= self._end_s:
-                for _, task in self._tasks.values():
-                    self._end(task)
-            await asyncio.sleep(self._end_s / TN_END_SHARE / TN_LOOKS or _IDLE_S)
+    def watch(self) -> Every:
+        """End everything when no answer came for too long; until it is stopped."""
+        return Every(0.0, self._look)
+
+    def _look(self) -> float:
+        if self._left_s() <= self._end_s:
+            for _, task in self._tasks.values():
+                self._end(task)
+        return self._end_s / TN_END_SHARE / TN_LOOKS or _IDLE_S
 
     async def close(self) -> None:
         """End everything, and wait for it; nothing begins any more."""
@@ -145,15 +142,19 @@ class TnShards:
         }
 
 
+def _ended(_: BaseException | None) -> None:
+    """Heartbeats say what is served, and answers what shall be."""
+
+
 @contextlib.asynccontextmanager
 async def served(shards: TnShards | None) -> AsyncIterator[None]:
     """Within it the TN shards of a process are watched, if it takes any; then they have ended."""
     if shards is None:
         yield
         return
-    watching = asyncio.create_task(shards.watch())
+    watching = shards.watch()
     try:
         yield
     finally:
-        watching.cancel()
+        watching.stop()
         await shards.close()

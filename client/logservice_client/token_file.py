@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.regular_file import read_regular
 
 from logservice_client.bounds import TOKEN_FILE_BYTES_MAX, TOKEN_LOOK_S
 
@@ -65,14 +66,9 @@ def signature_of(name: str) -> object:
 
 def _read(name: str) -> str:
     try:
-        with open(name, "rb") as file:
-            found = file.read(TOKEN_FILE_BYTES_MAX + 1).strip()
+        found = read_regular(name, TOKEN_FILE_BYTES_MAX).strip()
     except OSError as error:
         raise InvalidArgument(f"{name}: {error.strerror}", field="token") from error
-    if (
-        not found
-        or len(found) > TOKEN_FILE_BYTES_MAX
-        or not all(one in _PRINTABLE for one in found)
-    ):
+    if not found or not all(one in _PRINTABLE for one in found):
         raise InvalidArgument(f"{name} holds no token", field="token")
     return found.decode("ascii")

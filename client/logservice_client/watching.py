@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.errors import LogServiceError, NotReady
 from logservice_wire.rpcs import WATCH_EVENTS
@@ -21,7 +20,7 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice_client.arguments import message, seconds
 from logservice_client.bounds import TIMEOUT_DEFAULT_S, WATCH_SILENCE_S
 from logservice_client.caller import Caller
-from logservice_client.failure import error_of, may_repeat
+from logservice_client.failure import may_repeat, typed_failures
 from logservice_client.pacing import Backoff, Deadline
 
 
@@ -69,7 +68,7 @@ async def _responses(
     try:
         while True:
             try:
-                with caller.life.under_way():
+                with caller.life.under_way(), typed_failures(mutating=False):
                     async with asyncio.timeout(WATCH_SILENCE_S):
                         response = await call.read()
             except TimeoutError:
@@ -77,7 +76,5 @@ async def _responses(
             if response is EOF:
                 return
             yield response
-    except grpc.aio.AioRpcError as failure:
-        raise error_of(failure, mutating=False) from failure
     finally:
         call.cancel()

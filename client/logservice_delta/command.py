@@ -18,12 +18,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 from logservice_client import LogClient, Shard
 from logservice_client.environment import from_environment
 from logservice_client.held_log import HeldLog
+from logservice_client.output_lines import OutputLines
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import CorruptBlock, InvalidArgument, LogServiceError
 
@@ -33,6 +35,8 @@ from logservice_delta.tail import PATIENCE_S, Pace, tail
 MIB: Final = 1 << 20
 HOLD_TTL_S: Final = 86_400
 """How long a hold stands when nobody renews it: a day, in which somebody starts the job again."""
+
+EARLIEST: Final = "earliest"
 
 FAILED, REFUSED = 1, 2
 
@@ -52,6 +56,15 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--table", required=True, help="a directory or a URI")
     parser.add_argument("--job", default="records", help="each job has a position of its own")
+    parser.add_argument(
+        "--from",
+        default=EARLIEST,
+        dest="begin",
+        metavar="earliest|LSN|TIME",
+        type=begin_of,
+        help="where a new job begins: at the oldest record there is, an LSN, or what was appended"
+        " at a time (ISO 8601; without a zone it is UTC) or later",
+    )
     parser.add_argument("--follow", action="store_true", help="go on at the tail, for ever")
     parser.add_argument("--commit-mib", type=float, default=64.0, help="commit with so much")
     parser.add_argument("--commit-s", type=float, default=10.0, help="or after so many seconds")
@@ -81,6 +94,40 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def begin_of(text: str) -> str | int | datetime:
+    """EARLIEST, an LSN, or a time. Raises argparse.ArgumentTypeError."""
+    if text == EARLIEST:
+        return text
+    if text.isascii() and text.isdecimal() and int(text) > 0:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of {EARLIEST}, an LSN from 1 on, a time (2026-11-25T16:40:00Z)"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+async def first_lsn(log: Shard, begin: str | int | datetime) -> int:
+    """The LSN with which a new job begins. Raises InvalidArgument for one that the log does not
+    have, and errors of the log.
+    """
+    position = (await log.status(timeout=PATIENCE_S)).position
+    if isinstance(begin, datetime):
+        time_us = (begin - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        return (await log.lsn_at_time(max(time_us, 0), timeout=PATIENCE_S)).lsn
+    if isinstance(begin, str):
+        return position.first_lsn
+    if not position.first_lsn <= begin <= position.applied_lsn + 1:
+        raise InvalidArgument(
+            f"log {log.shard_id} has LSNs {position.first_lsn} to {position.applied_lsn}, and"
+            f" --from says {begin}; --from {EARLIEST} begins with {position.first_lsn}",
+            field="from",
+        )
+    return begin
+
+
 def connection(options: argparse.Namespace) -> tuple[str, TlsFiles | None]:
     """Endpoints and TLS. Raises InvalidArgument."""
     names = ("ca", "cert", "key", "server_name")
@@ -93,11 +140,12 @@ def connection(options: argparse.Namespace) -> tuple[str, TlsFiles | None]:
 
 
 class Job:
-    """The run of a command line."""
+    """The run of a command line. Its lines go to `output`."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, output: OutputLines) -> None:
         """Raises InvalidArgument."""
         self._options = options
+        self._output = output
         self._address, self._tls = connection(options)
         self._pace = Pace(int(options.commit_mib * MIB), options.commit_s)
         self._storage = dict(one.split("=", 1) for one in options.storage)
@@ -130,17 +178,19 @@ class Job:
         table = await self._open(log, LogName(cluster_id, log.shard_id, self._options.job))
 
         def committed(rows: int, last_lsn: int) -> None:
-            say(log=called, rows=rows, last_lsn=last_lsn, version=table.version)
+            self._say(log=called, rows=rows, last_lsn=last_lsn, version=table.version)
 
         def unreadable(records: int, error: CorruptBlock) -> None:
-            say(log=called, left_out=records, lsn=error.number("first_lsn"), why=str(error))
+            self._say(log=called, left_out=records, lsn=error.number("first_lsn"), why=str(error))
 
+        if not table.last_lsn:
+            table.begin_at(await first_lsn(log, self._options.begin))
         hold: HeldLog | None = None
         if self._options.hold:
             hold = log.hold(self._options.hold, table.last_lsn + 1, ttl=self._options.hold_ttl)
             await hold.set()
         self._tails += 1
-        say(log=called, from_lsn=table.last_lsn + 1, version=table.version)
+        self._say(log=called, from_lsn=table.last_lsn + 1, version=table.version)
         try:
             rows = await tail(
                 log,
@@ -156,7 +206,9 @@ class Job:
             if hold is not None:
                 await hold.leave()
         ended = "stopped" if self._stop.is_set() else "tail"
-        say(log=called, ended=ended, rows=rows, last_lsn=table.last_lsn, version=table.version)
+        self._say(
+            log=called, ended=ended, rows=rows, last_lsn=table.last_lsn, version=table.version
+        )
 
     async def _open(self, log: Shard, name: LogName) -> LogTable:
         status = await log.status(timeout=PATIENCE_S)
@@ -171,10 +223,9 @@ class Job:
             storage_options=self._storage,
         )
 
-
-def say(**fields: object) -> None:
-    """One line of JSON."""
-    print(json.dumps(fields), flush=True)
+    def _say(self, **fields: object) -> None:
+        """One line of JSON."""
+        self._output.say(json.dumps(fields))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -199,7 +250,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _run(options: argparse.Namespace) -> None:
     """The first failure of a log, as itself."""
     try:
-        await Job(options).run()
+        with OutputLines(missing=lambda count: json.dumps({"lines_missing": count})) as output:
+            await Job(options, output).run()
     except* (LogServiceError, TableConflict, DeltaError, OSError) as several:
         found: BaseException = several
         while isinstance(found, BaseExceptionGroup):

@@ -32,6 +32,7 @@ import pyarrow as pa
 from logservice_client import Gap, Records, Shard
 from logservice_client.arrow import SCHEMA as LOG_SCHEMA
 from logservice_client.arrow import joined_batch, record_batch, repeated
+from logservice_client.background import begin_task
 from logservice_client.following import Answer
 from logservice_client.held_log import HeldLog
 from logservice_wire.errors import CorruptBlock
@@ -195,15 +196,15 @@ class _Tail:
     async def run(self, until_tail: bool, stop: asyncio.Event) -> int:
         """See `tail`."""
         now_s = asyncio.get_running_loop().time
-        stopping = asyncio.create_task(stop.wait())
+        stopping = begin_task(stop.wait())
         arriving: asyncio.Task[Answer | None] | None = None
         begin = self._table.last_lsn + 1
         answers = self._log.follow_answers(begin, until_tail=until_tail, patience=PATIENCE_S)
         async with aclosing(answers):
             try:
-                while not stop.is_set():
+                while not stopping.done():
                     if arriving is None:
-                        arriving = asyncio.create_task(_next(answers))
+                        arriving = begin_task(_next(answers))
                     wait_s = max(0.0, self._due_s - now_s()) if self._waiting.items else None
                     await asyncio.wait(
                         {arriving, stopping}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED

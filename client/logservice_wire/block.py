@@ -21,6 +21,10 @@ body holds what the envelope says is for the reader to find out, who is told Cor
 
 The CRC is computed where the records are, by the client; the leader checks it before it proposes,
 recovery checks it, the reader checks it: end to end. It does not replace those of disk and network.
+
+INV-BLOCK-NEW: a block of a version, codec or flag that this program does not know is CodecMissing
+if its CRC fits, and CorruptBlock if not. Magic, version, length and CRC have their places in every
+version for ever, so what a newer program made never looks like damage.
 """
 
 from __future__ import annotations
@@ -46,7 +50,13 @@ from logservice_wire.columns import (
     native,
     padded,
 )
-from logservice_wire.errors import CorruptBlock, InvalidArgument, TooLarge
+from logservice_wire.errors import (
+    CodecMissing,
+    CorruptBlock,
+    InvalidArgument,
+    TooLarge,
+    too_new,
+)
 
 MAGIC: Final = 0x314B4C42
 """The bytes ``BLK1``."""
@@ -351,7 +361,8 @@ def peek_block(data: bytes | memoryview, *, bounds: BlockBounds = BLOCK_BOUNDS) 
     """Check the headers against the length of `data` and return the record count.
 
     Constant time: neither CRC nor body is looked at. Raises InvalidArgument for a block without
-    records, TooLarge beyond `bounds`, CorruptBlock for anything else that is wrong.
+    records, TooLarge beyond `bounds`, CodecMissing for a form that is not known here, CorruptBlock
+    for anything else that is wrong.
     """
     return _peek(data, bounds)[0]
 
@@ -372,17 +383,19 @@ def _peek(data: bytes | memoryview, bounds: BlockBounds) -> tuple[int, int]:
         raise InvalidArgument("a block needs at least one record", field="block")
     if version == VERSION:
         if codec or flags or first:
-            raise CorruptBlock(detail=f"unknown codec {codec}, flags {flags:#x} or {first:#x}")
+            raise too_new(f"codec {codec}, flags {flags:#x} and {first:#x} in version 1")
         if count > bounds.records_max:
             raise _too_large("block_records", count, bounds.records_max)
         if padded(OFFSET_BYTES * (count + 1)) > body_bytes:
             raise CorruptBlock(detail=f"{count} records in a body of {body_bytes} bytes")
     elif version == WIDE_VERSION:
-        if codec > max(Codec) or flags & ~_FLAGS_KNOWN:
-            raise CorruptBlock(detail=f"unknown codec {codec} or flags {flags:#x}")
+        if codec > max(Codec):
+            raise too_new(f"codec {codec}")
+        if flags & ~_FLAGS_KNOWN:
+            raise too_new(f"flags {flags:#x}")
         _peek_second(data, codec, first + count, bounds)
     else:
-        raise CorruptBlock(detail=f"unknown version {version}")
+        raise too_new(f"version {version}")
     return count, crc
 
 
@@ -393,7 +406,7 @@ def _peek_second(data: bytes | memoryview, codec: int, end: int, bounds: BlockBo
         raise CorruptBlock(detail=f"{size} bytes are too few for both headers")
     records, plain_bytes, packed_bytes, reserved = _SECOND.unpack_from(data, HEADER_BYTES)
     if reserved:
-        raise CorruptBlock(detail=f"unknown {reserved:#x}")
+        raise too_new(f"{reserved:#x} in its second header")
     if records > bounds.records_max:
         raise _too_large("block_records", records, bounds.records_max)
     if plain_bytes > bounds.plain_bytes_max:
@@ -417,16 +430,17 @@ def validate_block(
     """Check everything that makes a block valid and return the record count; of a version 2, its
     envelope. `crc32` is zlib's or another that gives the same.
 
-    Raises InvalidArgument for a block without records, TooLarge beyond `bounds`, CorruptBlock (with
-    the detail) otherwise. Linear in bytes at C speed: about a nanosecond per byte.
+    Raises InvalidArgument for a block without records, TooLarge beyond `bounds`, CodecMissing by
+    INV-BLOCK-NEW, CorruptBlock (with the detail) otherwise. Linear in bytes at C speed: about a
+    nanosecond per byte.
     """
-    count, stored = _peek(data, bounds)
+    try:
+        count, stored = _peek(data, bounds)
+    except CodecMissing:
+        _check_sum(data, int.from_bytes(data[CRC_OFFSET:_AFTER_CRC_OFFSET], "little"), crc32)
+        raise
+    view = _check_sum(data, stored, crc32)
     size = len(data)
-    # A slice of few bytes is copied sooner than a window on it is made.
-    view = data if size <= _COPIED_BYTES_MAX else memoryview(data)
-    computed = crc32(view[_AFTER_CRC_OFFSET:], crc32(view[:CRC_OFFSET], 0))
-    if stored != computed:
-        raise CorruptBlock(detail=f"checksum {computed:#010x}, stored {stored:#010x}")
     if view[_VERSION_OFFSET] == WIDE_VERSION:
         _, _, packed_bytes, _ = _SECOND.unpack_from(view, HEADER_BYTES)
         padding = bytes(view[_PACKED_AT + packed_bytes :])
@@ -449,6 +463,18 @@ def validate_block(
     ):
         raise CorruptBlock(detail="padding is not zero")
     return count
+
+
+def _check_sum(
+    data: bytes | memoryview, stored: int, crc32: Callable[[bytes | memoryview, int], int]
+) -> bytes | memoryview:
+    """Raises CorruptBlock unless the checksum fits. Returns `data`, in a form cheap to cut."""
+    # A slice of few bytes is copied sooner than a window on it is made.
+    view = data if len(data) <= _COPIED_BYTES_MAX else memoryview(data)
+    computed = crc32(view[_AFTER_CRC_OFFSET:], crc32(view[:CRC_OFFSET], 0))
+    if stored != computed:
+        raise CorruptBlock(detail=f"checksum {computed:#010x}, stored {stored:#010x}")
+    return view
 
 
 def _too_large(name: str, value: int, limit: int) -> TooLarge:

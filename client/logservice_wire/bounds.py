@@ -61,6 +61,28 @@ REPLAYED_PER_SERVICE_MAX: Final = 512
 """Logs that one service says it replays."""
 
 
+ARCHIVE_PAGES_MAX: Final = 65_536
+"""Parquet pages of an archived object: ten times those of the largest one of ours. Each header is
+read before any page is opened, at 10 µs."""
+
+ARCHIVE_PAGE_HEADER_BYTES_MAX: Final = 65_536
+"""Bytes of a page's header, which may have a smallest and a largest value; ours have a hundred."""
+
+ARCHIVE_FOOTER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of an object's footer, which is in memory as objects; ours have a kilobyte a row group."""
+
+ARCHIVE_OPENED_BYTES_MAX: Final = 1536 * 1024 * 1024
+"""Bytes to which an object opens that is read whole, as Spark does: the blocks of the largest one
+that a configuration may ask for, and half as much for its other columns."""
+
+ARCHIVE_LSNS_MAX: Final = 32_000_000
+"""LSNs of an object that is read whole: an archiver ends one with the read that brings it to half
+as many."""
+
+ARCHIVE_ROW_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of a row of an archive: its object may have a gap at every other LSN, of 32 bytes each."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockBounds:
     """What `validate_block` lets through."""

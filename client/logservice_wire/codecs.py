@@ -106,7 +106,7 @@ def _lz4() -> types.ModuleType | Any:
 
 def _missing(codec: str, package: str) -> CodecMissing:
     return CodecMissing(
-        f"the codec {codec} needs a package: pip install 'logservice-client[{codec}]'",
+        f"the codec {codec} needs a package: pip install {package}",
         codec=codec,
         package=package,
     )

@@ -81,9 +81,11 @@ class LogServiceError(Exception):
     status: ClassVar[str]
     retryable: ClassVar[bool]
     outcome: ClassVar[Outcome]
+    words: ClassVar[str] = ""
+    """The message of one that is made without any: what is wrong, and the next step."""
 
     def __init__(self, message: str = "", **metadata: object) -> None:
-        self.message = message or self.reason.value.lower().replace("_", " ")
+        self.message = message or self.words or self.reason.value.lower().replace("_", " ")
         self.metadata: Mapping[str, str] = {name: str(value) for name, value in metadata.items()}
         super().__init__(self.message)
 
@@ -107,6 +109,7 @@ class InvalidArgument(LogServiceError):
     status = "INVALID_ARGUMENT"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "a field of the request is wrong: correct the one that is named, nothing was done"
 
 
 class NotLeader(LogServiceError):
@@ -202,6 +205,7 @@ class Fenced(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "another writer has the log: stop and recover, or take it back with takeover=True"
 
     @property
     def epoch(self) -> int:
@@ -221,6 +225,7 @@ class Truncated(LogServiceError):
     status = "OUT_OF_RANGE"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "the records are gone: read on from first_lsn"
 
     @property
     def first_lsn(self) -> int:
@@ -235,6 +240,7 @@ class BeyondTail(LogServiceError):
     status = "OUT_OF_RANGE"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "the log ends before it: the LSN that comes next is next_lsn"
 
     @property
     def next_lsn(self) -> int:
@@ -249,6 +255,7 @@ class StaleTruncate(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "the log is truncated so far already, or will be when its holds allow it: go on"
 
     @property
     def current(self) -> int:
@@ -263,6 +270,7 @@ class HoldRefused(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "records that the hold asks for are truncated: hold from first_lsn on"
 
     @property
     def first_lsn(self) -> int:
@@ -279,6 +287,7 @@ class HoldLost(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "the hold does not stand any more: set it again from first_lsn on"
 
     @property
     def first_lsn(self) -> int:
@@ -293,6 +302,7 @@ class WrongExpectedLsn(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "the append would get another LSN: read what lies before `next`, then decide"
 
     @property
     def next_lsn(self) -> int:
@@ -343,6 +353,9 @@ class StaleEpoch(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = (
+        "another epoch is in force: take over with takeover=True, or with expected_epoch= that one"
+    )
 
     @property
     def epoch(self) -> int:
@@ -487,6 +500,7 @@ class VerbRefused(LogServiceError):
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+    words = "the cluster as it is does not allow that; first change this"
 
 
 class EventsCompacted(LogServiceError):
@@ -574,14 +588,23 @@ class Discontinuity(LogServiceError):
 
 
 class CodecMissing(LogServiceError):
-    """A block is compressed, or is to be, and this program has no package for it. No store says it;
-    metadata: codec, package.
+    """This program cannot open what is intact: it lacks a package for the codec, or a newer program
+    made it, and `unknown` says what is not known, such as "codec 7". A store says the second one of
+    a block that it is to append; metadata: codec, package, unknown, first_lsn, last_lsn.
     """
 
     reason = Reason.CODEC_MISSING
     status = "FAILED_PRECONDITION"
     retryable = False
     outcome = Outcome.NOT_APPLIED
+
+
+def too_new(unknown: str, of: str = "the block", **where: object) -> CodecMissing:
+    """The error for something whole that a newer program made. `unknown`: what of it is not known
+    here, such as "codec 7". `where`: first_lsn, last_lsn.
+    """
+    text = f"{of} has {unknown}: it is too new for this program; upgrade this program"
+    return CodecMissing(text, unknown=unknown, **where)
 
 
 _BY_REASON: dict[Reason, type[LogServiceError]] = {

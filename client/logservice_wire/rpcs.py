@@ -52,7 +52,8 @@ class Rpc(Generic[RequestT, ResponseT]):
     audited, whatever is decided. override: a request can ask for more; then `overriding` is its
     row. readers: a request may be about a reader's hold; then `of_reader` is its row. mutates: a
     lost answer leaves the outcome unknown. idempotent: after an unknown outcome the same request
-    may be sent again. parse: reads a response sooner than protobuf does.
+    may be sent again. undoes: it can take back what shuts callers out, so no quota of identities
+    keeps a configured administrator from it. parse: reads a response sooner than protobuf does.
     """
 
     path: str
@@ -70,6 +71,7 @@ class Rpc(Generic[RequestT, ResponseT]):
     readers: bool = False
     mutates: bool = False
     idempotent: bool = True
+    undoes: bool = False
     parse: Callable[[bytes], Any] | None = None
 
     @property
@@ -409,12 +411,31 @@ GET_ACCESS_LIST: Final = Rpc(
     _ONLY_ADMIN,
     shard="",
     admin=True,
+    undoes=True,
 )
 CHANGE_ACCESS: Final = Rpc(
     # The same change twice is one change.
     _HAKEEPER + "ChangeAccess",
     hakeeper_pb2.ChangeAccessRequest,
     hakeeper_pb2.ChangeAccessResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+    undoes=True,
+)
+GET_GIVEN_OUT: Final = Rpc(
+    _HAKEEPER + "GetGivenOut",
+    hakeeper_pb2.GetGivenOutRequest,
+    hakeeper_pb2.GivenOut,
+    _READ_OR_ADMIN,
+    shard="",
+)
+SKIP_NUMBERS: Final = Rpc(
+    # The same numbers twice are skipped once.
+    _HAKEEPER + "SkipNumbers",
+    hakeeper_pb2.SkipNumbersRequest,
+    hakeeper_pb2.SkipNumbersResponse,
     _ONLY_ADMIN,
     shard="",
     admin=True,
@@ -429,6 +450,7 @@ SET_QUOTA: Final = Rpc(
     shard="",
     admin=True,
     mutates=True,
+    undoes=True,
 )
 ADMIT_STORE: Final = Rpc(
     _HAKEEPER + "AdmitStore",
@@ -665,6 +687,7 @@ RELOAD_CONFIG: Final = Rpc(
     shard="",
     admin=True,
     mutates=True,
+    undoes=True,
 )
 
 RPCS: Final[Mapping[str, Rpc[Any, Any]]] = {

@@ -22,7 +22,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from logservice_wire.archive_name import FileRefused, is_object, open_below, read_at_most
+from logservice_wire.bounds import ARCHIVE_ROW_BYTES_MAX
 
 from pyspark_logservice.checks import OptionError
 from pyspark_logservice.sizes import Sample
@@ -89,13 +93,24 @@ class Place:
                 f"option 'archive': {self.archive} is of cluster {whose!r}, not of {cluster_id!r}"
             )
 
-    def read(self, path: str) -> bytes | None:
-        """All bytes of a file; None when it is not there."""
+    def read(self, path: str, bytes_max: int = ARCHIVE_ROW_BYTES_MAX) -> bytes | None:
+        """All bytes of a file; None when it is not there. Raises ArchiveError for one of more than
+        `bytes_max`, or where a file of an archive cannot be (INV-ARCHIVE-NAME).
+        """
         try:
-            with self._files.open_input_file(f"{self._root}/{path}") as file:
-                return file.read()  # type: ignore[no-any-return]
+            with self._opened(path) as file:
+                return read_at_most(file, bytes_max, path)
         except FileNotFoundError:
             return None
+        except FileRefused as error:
+            raise ArchiveError(str(error)) from error
+
+    def _opened(self, path: str) -> Any:
+        from pyarrow import fs
+
+        if isinstance(self._files, fs.LocalFileSystem):
+            return open_below(Path(self._root), path)
+        return self._files.open_input_stream(f"{self._root}/{path}")
 
     def names(self, under: str) -> list[str]:
         """The names of the files right below."""
@@ -240,6 +255,8 @@ class Chain:
             )
         if found.end_lsn <= first_lsn:
             raise ArchiveError(f"{path} ends before it begins")
+        if found.path and not is_object(row["object"]):
+            raise ArchiveError(f"{path} names no object of an archive: {row['object']!r}")
         if row.get("key_id"):
             raise ArchiveError(
                 f"{path}: its object is sealed with key {row['key_id']!r}, and Spark has no keys; "

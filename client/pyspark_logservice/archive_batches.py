@@ -9,6 +9,7 @@ of it, too, and are null for other records.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -16,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from logservice_client.arrow import lsns, repeated, times, values
-from logservice_client.read_result import GapReason, corrupt_at
+from logservice_client.read_result import GapReason, corrupt_at, too_new_at
 from logservice_wire.block import Block
-from logservice_wire.errors import CorruptBlock
+from logservice_wire.bounds import ARCHIVE_LSNS_MAX, ARCHIVE_OPENED_BYTES_MAX
+from logservice_wire.errors import CodecMissing, CorruptBlock
+from logservice_wire.parquet_pages import PLAIN, PagesRefused, check_footer, check_pages
 
 from pyspark_logservice.archive import ArchivedRange, ArchiveError, Place
 from pyspark_logservice.batches import COLUMN_TYPES, MORE, times_mask
@@ -71,18 +74,29 @@ def first_appended_at(place: Place, row: ArchivedRange, time_us: int) -> int:
 
 
 def _read(place: Place, row: ArchivedRange, columns: set[str]) -> pa.Table:
-    """INV-ARCHIVED-3."""
-    content = place.read(row.path)
+    """INV-ARCHIVED-3, INV-ARCHIVE-BOMB."""
+    count = row.end_lsn - row.first_lsn
+    if count > ARCHIVE_LSNS_MAX:
+        raise ArchiveError(f"{row.path} is said to have {count} LSNs")
+    content = place.read(row.path, row.object_bytes)
     if content is None:
         raise ArchiveError(f"{row.path} is gone")
     if len(content) != row.object_bytes or hashlib.sha256(content).hexdigest() != row.sha256:
         raise ArchiveError(f"{row.path} is damaged: it is not what was archived")
     try:
+        check_footer(io.BytesIO(content))
         file = pq.ParquetFile(pa.BufferReader(content))
+        if file.metadata.num_rows != count:
+            raise PagesRefused(f"{file.metadata.num_rows} rows, of {count}")
+        opened = check_pages(
+            io.BytesIO(content), file.metadata, plain=PLAIN, bytes_max=ARCHIVE_OPENED_BYTES_MAX
+        )
+        if opened > ARCHIVE_OPENED_BYTES_MAX:
+            raise PagesRefused(f"it opens to {opened} bytes")
         found = file.read(columns=sorted(columns & set(file.schema_arrow.names)))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, PagesRefused) as error:
         raise ArchiveError(f"{row.path}: {error}") from error
-    if len(found) != row.end_lsn - row.first_lsn:
+    if len(found) != count:
         raise ArchiveError(
             f"{row.path} has {len(found)} rows for LSNs {row.first_lsn} to {row.end_lsn - 1}"
         )
@@ -103,7 +117,10 @@ def _parts(
     low, high = max(start, row.first_lsn) - row.first_lsn, min(end, row.end_lsn) - row.first_lsn
     at = 0
     for number in wide:
-        block = Block.parse(blocks[number].as_buffer())
+        try:
+            block = Block.parse(blocks[number].as_buffer())
+        except CodecMissing as error:
+            raise too_new_at(row.first_lsn + number, 1, error) from error
         yield from _plain(table, row, max(low, at), min(high, number))
         at = number + len(block)
         if at > len(table):

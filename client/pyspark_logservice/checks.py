@@ -7,10 +7,14 @@ plain decimal digits are a number here, and an object of JSON has each of its ke
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+from pyspark_logservice.kafka_names import called_here
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -20,8 +24,13 @@ WORDS: Final = {EARLIEST: "earliest", LATEST: "latest"}
 NUMBER_MAX: Final = 2**63 - 1
 """Spark's BIGINT, which LSNs and ids of shards have to fit."""
 
-_MS_MAX: Final = 2**53
-"""So that microseconds fit the request; the year is beyond 200,000."""
+MS_MIN: Final = 10**11
+"""3 March 1973. A smaller number is a time in seconds: until the year 5138 these are below it."""
+
+MS_MAX: Final = 10**14
+"""The year 5138. A larger number is a time in microseconds or nanoseconds: these are above it."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 
@@ -40,7 +49,7 @@ def number(text: str) -> int | None:
 
 def positive(options: Mapping[str, str], name: str, default: int, most: int = NUMBER_MAX) -> int:
     """A number above 0 and up to `most`."""
-    text = options.get(name)
+    text = options.get(name.lower())
     if text is None:
         return default
     found = number(text)
@@ -52,7 +61,7 @@ def positive(options: Mapping[str, str], name: str, default: int, most: int = NU
 
 def seconds(options: Mapping[str, str], name: str, default: float) -> float:
     """A time above 0, fractions too."""
-    text = options.get(name)
+    text = options.get(name.lower())
     try:
         value = default if text is None else float(text)
     except ValueError as error:
@@ -64,7 +73,7 @@ def seconds(options: Mapping[str, str], name: str, default: float) -> float:
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     """True or false."""
-    text = options.get(name)
+    text = options.get(name.lower())
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
@@ -73,16 +82,65 @@ def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def time_us(options: Mapping[str, str], name: str) -> int:
-    """Microseconds of a time that is given in milliseconds since 1970, as Kafka's source counts;
-    0 when it is not given.
+    """Microseconds since 1970 of a time that is given in ISO 8601 with its zone, or as a number of
+    milliseconds, as Kafka's source counts; 0 when it is not given.
     """
     text = options.get(name.lower())
     if text is None:
         return 0
     found = number(text)
-    if not found or found >= _MS_MAX:
-        raise OptionError(f"option '{name}': {text!r} is not a time in milliseconds since 1970")
+    if found is None:
+        return _iso_us(text, name)
+    if not MS_MIN <= found < MS_MAX:
+        unit = "seconds" if 0 < found < MS_MIN else "no milliseconds"
+        raise OptionError(
+            f"option '{name}': {text.strip()} is {unit}: a number is milliseconds since 1970. "
+            "Write 2026-11-29T14:30:00Z, or 13 digits"
+        )
     return found * 1000
+
+
+def _iso_us(text: str, name: str) -> int:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise OptionError(
+            f"option '{name}': {text!r} is not a time. Write 2026-11-29T14:30:00Z, or milliseconds "
+            "since 1970"
+        ) from error
+    if found.tzinfo is None:
+        raise OptionError(
+            f"option '{name}': {text!r} has no time zone. Add one, as in 2026-11-29T14:30:00Z or "
+            "2026-11-29T14:30:00+01:00"
+        )
+    us = (found - _EPOCH) // timedelta(microseconds=1)
+    if us <= 0:
+        raise OptionError(f"option '{name}': {text!r} is before 1970")
+    return us
+
+
+def check_known(
+    given: Iterable[str], known: Iterable[str], others: Collection[str] = (), of: str = ""
+) -> None:
+    """Raise OptionError for a name that is neither `known` nor, in lower case, one of `others`. It
+    names the option that was probably meant. `of`: what takes these options, for the message.
+    """
+    names = {name.lower(): name for name in known}
+    for name in sorted(given):
+        lower = name.lower()
+        if lower in names or lower in others:
+            continue
+        raise OptionError(f"unknown option {name!r}{of}{_meant(lower, names)}")
+
+
+def _meant(lower: str, names: Mapping[str, str]) -> str:
+    here = called_here(lower)
+    if here is not None and here.lower() in names:
+        return f": what Kafka's calls so is {here!r} here"
+    close = difflib.get_close_matches(lower, names, 1)
+    if close:
+        return f"; did you mean {names[close[0]]!r}?"
+    return f"; there are: {', '.join(names.values())}"
 
 
 def lsn(text: str, name: str, special: Collection[int]) -> int:

@@ -28,7 +28,6 @@ from logservice_wire.read_answer import ReadAnswer
 from logservice_wire.rpcs import READ, serialize
 from logservice_wire.v1 import log_pb2
 
-from pyspark_logservice.logs import tls_of
 from pyspark_logservice.loss import check_loss
 from pyspark_logservice.options import ReadOptions
 from pyspark_logservice.plan import LsnRange
@@ -140,9 +139,9 @@ class RangeFetcher:
 
 def _channel(options: ReadOptions, address: str) -> grpc.Channel:
     """The process's channel to `address`; a new one when the certificates have changed."""
-    files = (options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name)
+    files = options.files()
     if files not in _tls:
-        _tls[files] = tls_of(options)
+        _tls[files] = options.tls()
     source = _tls[files]
     tls = source.current() if source is not None else None
     key = (os.getpid(), address)

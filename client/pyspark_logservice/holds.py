@@ -13,10 +13,10 @@ told like any loss.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
+from logservice_wire.boottime import boottime_s
 from logservice_wire.errors import HoldRefused
 from logservice_wire.reader_hold import PREFIX
 
@@ -47,7 +47,7 @@ class Holds:
         """
         if not self._wanted:
             return {}
-        now_s = time.monotonic()
+        now_s = boottime_s()
         due = sorted(shard for shard, lsn in lsns.items() if self._due(shard, lsn, now_s))
         stand = logs.each(lambda shard: self._hold(logs, shard, lsns[shard]), due)
         found = dict(zip(due, stand, strict=True))

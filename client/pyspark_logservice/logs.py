@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
-from logservice_client import SyncLogClient, TlsFiles
+from logservice_client import SyncLogClient
 from logservice_client.lineage import Lineage
 from logservice_client.sync import SyncShard
-from logservice_client.tls import tls_from_files
 from logservice_wire.errors import LineageChanged
 from logservice_wire.v1 import hakeeper_pb2
 
@@ -34,9 +33,6 @@ ASKED_AT_A_TIME: Final = 16
 
 _READABLE: Final = ("", "open", "closed")
 """States of logs that a pattern means; a cluster of version 1 names none."""
-
-if TYPE_CHECKING:
-    from pyspark_logservice.writing.options import WriteOptions
 
 ResultT = TypeVar("ResultT")
 
@@ -62,7 +58,7 @@ class Logs:
         """No I/O yet."""
         self._options = options
         self._timeout_s = options.rpc_timeout_s
-        self.client = SyncLogClient(options.endpoints, tls=tls_of(options), zone=options.zone)
+        self.client = SyncLogClient(options.endpoints, tls=options.tls(), zone=options.zone)
         self._threads = ThreadPoolExecutor(ASKED_AT_A_TIME, "logservice-asking")
         self._chains: dict[int, Chain] = {}
         self._archive: tuple[Place, str] | None = None
@@ -74,18 +70,17 @@ class Logs:
         found = [hakeeper.resolve_shard(name, timeout=self._timeout_s).shard_id for name in names]
         return tuple(sorted({*(self._options.shards or ()), *found}))
 
-    def matching(self) -> tuple[int, ...]:
-        """The logs that the options mean by * or by patterns, as they are now."""
+    def by_pattern(self) -> dict[str, tuple[int, ...]]:
+        """The logs that each pattern of the options means now; * is the one for all logs."""
         if self._options.shards is None:
             # A cluster of any version answers that.
-            return _ids(self.client.hakeeper.cluster_state(timeout=self._timeout_s).shards)
-        patterns = [name for name in self._options.names if "*" in name]
-        found: set[int] = set()
-        for pattern in patterns:
-            prefix = pattern.partition("*")[0]
-            listed = self.client.hakeeper.list_shards(name_prefix=prefix, timeout=self._timeout_s)
-            found.update(_ids(info for info in listed if _matches(info.name, pattern)))
-        return tuple(sorted(found))
+            return {"*": _ids(self.client.hakeeper.cluster_state(timeout=self._timeout_s).shards)}
+        return {name: self._matching(name) for name in self._options.names if "*" in name}
+
+    def _matching(self, pattern: str) -> tuple[int, ...]:
+        prefix = pattern.partition("*")[0]
+        listed = self.client.hakeeper.list_shards(name_prefix=prefix, timeout=self._timeout_s)
+        return _ids(info for info in listed if _matches(info.name, pattern))
 
     def standings(self, shards: Iterable[int]) -> dict[int, Standing]:
         """Where they stand now. Raises what a log's store said, ShardDeleted for example."""
@@ -190,13 +185,6 @@ def standing(log: SyncShard, timeout_s: float) -> Standing:
         Lineage(lineage.number, lineage.id, lineage.fork_lsn) if lineage.number else Lineage(),
         status.lineage_parent,
         readable=not restoring,
-    )
-
-
-def tls_of(options: ReadOptions | WriteOptions) -> TlsFiles | None:
-    """The TLS files of the options, as they are on this machine; None for plaintext."""
-    return tls_from_files(
-        options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name
     )
 
 

@@ -11,7 +11,7 @@ from logservice_wire.errors import LineageChanged
 
 from pyspark_logservice.options import ReadOptions
 
-_LOG: Final = logging.getLogger("pyspark_logservice")
+LOG: Final = logging.getLogger("pyspark_logservice")
 """Spark's Python processes write warnings to stderr, which Spark keeps with the task's log."""
 
 
@@ -57,4 +57,4 @@ def another_history(shard: int, expected: str, actual: str, number: int, fork: i
 
 def warn_loss(lost: str) -> None:
     """Say what is left out."""
-    _LOG.warning("data loss: %s", lost)
+    LOG.warning("data loss: %s", lost)

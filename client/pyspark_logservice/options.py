@@ -6,8 +6,7 @@ lower case whatever the user wrote, so they are looked up in lower case; an unkn
 because a misspelt limit that is silently ignored is worse than an error. For the same reason a
 query refuses what only the other kind knows: a stream has no end, and a batch no trigger.
 
-Where the stores are and how TLS is spoken may stand in the environment of the driver, as for
-`logctl`; an option comes first. Tasks get what the driver found.
+Where the stores are and what they are shown is `connection`'s.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ from pyspark_logservice.checks import (
     WORDS,
     OptionError,
     boolean,
+    check_known,
     lsn,
     lsns_by_shard,
     number,
     positive,
-    seconds,
     time_us,
 )
+from pyspark_logservice.connection import KNOWN as CONNECTION
+from pyspark_logservice.connection import Connection, add_environment, connection_values
 
 BYTES_PER_READ_DEFAULT: Final = 4 * 1024 * 1024
 """One answer of a store: long enough to make calls cheap, short enough for the store's loop."""
@@ -47,54 +48,37 @@ PARTITION_RECORDS_DEFAULT: Final = 1_000_000
 PARTITION_BYTES_DEFAULT: Final = 128 * 1024 * 1024
 """Bytes of blocks per task, about: as much as Spark's file sources give one."""
 
-RPC_TIMEOUT_DEFAULT_S: Final = 60.0
-"""How long a task goes on trying when no replica serves; longer than a failover."""
-
 HOLD_DEFAULT_S: Final = 3600
 """How long a hold outlives the last sign of its query: an hour to start it again."""
 
 _HOLD_NAME_MAX: Final = NAME_BYTES_MAX - len(PREFIX)
 
 KNOWN: Final = {
-    "logservice.endpoints": "host:port of one or more stores, separated by commas",
-    "logservice.rpc.timeout": "seconds a read is tried for",
+    **CONNECTION,
     "logservice.zone": "zone of the stores that tasks prefer to read from",
-    "logservice.tls.ca": "file: certificates that signed the stores' ones",
-    "logservice.tls.cert": "file: the client's certificate",
-    "logservice.tls.key": "file: the client's key",
-    "logservice.tls.servername": "what the stores' certificates say when it is not the address",
     "shard": "logs separated by commas: ids, names, patterns of names with *; or * for all",
     "shards": "the same",
-    "startinglsn": "first LSN to read, or earliest; of a stream also latest",
-    "startingoffsets": 'the same per shard, in JSON: {"1": 23, "2": -2}',
-    "startingtimestamp": "instead of an LSN: begin at what was appended then, ms since 1970",
-    "endingtimestamp": "batch only: end before what was appended then, ms since 1970",
-    "endinglsn": "batch only: first LSN not to read, or latest",
-    "endingoffsets": 'batch only: the same per shard, in JSON: {"1": 99, "2": -1}',
-    "maxrecordspertrigger": "stream only: at most so many LSNs in a micro-batch",
-    "maxbytespertrigger": "stream only: about so many bytes in a micro-batch",
-    "minpartitions": "at least so many tasks, if there are enough records",
-    "maxrecordsperpartition": "at most so many records per task",
-    "maxbytesperpartition": "about so many bytes per task",
-    "maxbytesperread": "bytes asked for at a time",
-    "failondataloss": "true: records that were truncated are an error",
+    "startingLsn": "first LSN to read, or earliest; of a stream also latest",
+    "startingOffsets": 'the same per shard, in JSON: {"1": 23, "2": -2}',
+    "startingTimestamp": "instead of an LSN: begin at what was appended then, ISO or ms",
+    "endingTimestamp": "batch only: end before what was appended then, ISO or ms",
+    "endingLsn": "batch only: first LSN not to read, or latest",
+    "endingOffsets": 'batch only: the same per shard, in JSON: {"1": 99, "2": -1}',
+    "maxRecordsPerTrigger": "stream only: at most so many LSNs in a micro-batch",
+    "maxBytesPerTrigger": "stream only: about so many bytes in a micro-batch",
+    "minPartitions": "at least so many tasks, if there are enough records",
+    "maxRecordsPerPartition": "at most so many records per task",
+    "maxBytesPerPartition": "about so many bytes per task",
+    "maxBytesPerRead": "bytes asked for at a time",
+    "failOnDataLoss": "true: records that were truncated are an error",
     "hold": "name of a hold that keeps what is not read yet",
-    "holdtime": "seconds that the hold lives for",
-    "includegaps": "true: a row for every LSN without a record, with the reason in column gap",
-    "includevalue": "false: no column value",
+    "holdTime": "seconds that the hold lives for",
+    "includeGaps": "true: a row for every LSN without a record, with the reason in column gap",
+    "includeValue": "false: no column value",
     "archive": "folder or URI of the logs' archive: what it has is read from there",
-    "pushfilters": "batch only, once: conditions on shard, lsn and timestamp decide what is read",
+    "pushFilters": "batch only, once: conditions on shard, lsn and timestamp decide what is read",
     "columns": "columns to read, separated by commas; * for those of a frame without the option",
 }
-
-_ENVIRONMENT: Final = {
-    "logservice.endpoints": "LOGSERVICE_ENDPOINTS",
-    "logservice.tls.ca": "LOGSERVICE_TLS_CA",
-    "logservice.tls.cert": "LOGSERVICE_TLS_CERT",
-    "logservice.tls.key": "LOGSERVICE_TLS_KEY",
-    "logservice.tls.servername": "LOGSERVICE_TLS_SERVER_NAME",
-}
-"""Options and the variables that stand for them."""
 
 COLUMNS: Final = ("shard", "lsn", "term", "timestamp", "value")
 GAP_COLUMN: Final = "gap"
@@ -118,12 +102,12 @@ class Use(enum.Enum):
 
 
 _ONLY: Final = {
-    "endingtimestamp": (Use.BATCH, "a stream has no end"),
-    "endinglsn": (Use.BATCH, "a stream has no end"),
-    "endingoffsets": (Use.BATCH, "a stream has no end"),
-    "maxrecordspertrigger": (Use.STREAM, "a batch query has no triggers"),
-    "maxbytespertrigger": (Use.STREAM, "a batch query has no triggers"),
-    "pushfilters": (Use.BATCH, "Spark gives a stream no conditions"),
+    "endingTimestamp": (Use.BATCH, "a stream has no end"),
+    "endingLsn": (Use.BATCH, "a stream has no end"),
+    "endingOffsets": (Use.BATCH, "a stream has no end"),
+    "maxRecordsPerTrigger": (Use.STREAM, "a batch query has no triggers"),
+    "maxBytesPerTrigger": (Use.STREAM, "a batch query has no triggers"),
+    "pushFilters": (Use.BATCH, "Spark gives a stream no conditions"),
 }
 
 
@@ -139,11 +123,10 @@ class Offsets:
         return self.by_shard.get(shard, self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What to read and how. shards None: all of them. tls_*: names of PEM files, "" for none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(Connection):
+    """What to read and how. shards None: all of them."""
 
-    endpoints: str
     shards: tuple[int, ...] | None
     starting: Offsets
     ending: Offsets
@@ -151,13 +134,8 @@ class ReadOptions:
     partition_records_max: int = PARTITION_RECORDS_DEFAULT
     partition_bytes: int = PARTITION_BYTES_DEFAULT
     bytes_per_read: int = BYTES_PER_READ_DEFAULT
-    rpc_timeout_s: float = RPC_TIMEOUT_DEFAULT_S
     fail_on_data_loss: bool = True
     include_gaps: bool = False
-    tls_ca: str = ""
-    tls_certificate: str = ""
-    tls_key: str = ""
-    tls_server_name: str = ""
     zone: str = ""
     starting_time_us: int = 0
     ending_time_us: int = 0
@@ -185,44 +163,37 @@ def parse_options(
     if not options or "provider" in options:
         raise OptionError(_NO_TABLE)
     add_environment(options, environment)
-    unknown = sorted(options.keys() - KNOWN.keys())
-    if unknown:
-        raise OptionError(f"unknown option {unknown[0]!r}; there are: {', '.join(KNOWN)}")
+    check_known(given, KNOWN)
     for name, (only, why) in _ONLY.items():
-        if name in options and use not in (only, Use.ANY):
+        if name.lower() in options and use not in (only, Use.ANY):
             raise OptionError(f"option '{name}': {why}")
-    check_endpoints(options)
+    connection = connection_values(options)
     shards, names = _logs(options)
     starting_words = [EARLIEST] if use == Use.BATCH else [EARLIEST, LATEST]
-    include_gaps = boolean(options, "includegaps", default=False)
+    include_gaps = boolean(options, "includeGaps", default=False)
     archive = options.get("archive", "")
     read = ReadOptions(
-        endpoints=options["logservice.endpoints"],
+        **connection,
         shards=shards,
         names=names,
         starting=_offsets(options, "starting", EARLIEST, starting_words),
         ending=_offsets(options, "ending", LATEST, [LATEST]),
-        partitions_min=positive(options, "minpartitions", 1),
+        partitions_min=positive(options, "minPartitions", 1),
         partition_records_max=positive(
-            options, "maxrecordsperpartition", PARTITION_RECORDS_DEFAULT
+            options, "maxRecordsPerPartition", PARTITION_RECORDS_DEFAULT
         ),
-        partition_bytes=positive(options, "maxbytesperpartition", PARTITION_BYTES_DEFAULT),
+        partition_bytes=positive(options, "maxBytesPerPartition", PARTITION_BYTES_DEFAULT),
         bytes_per_read=positive(
-            options, "maxbytesperread", BYTES_PER_READ_DEFAULT, BYTES_PER_READ_MAX
+            options, "maxBytesPerRead", BYTES_PER_READ_DEFAULT, BYTES_PER_READ_MAX
         ),
-        rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
-        fail_on_data_loss=boolean(options, "failondataloss", default=True),
+        fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),
         include_gaps=include_gaps,
         columns=_columns(options, include_gaps=include_gaps, archive=bool(archive)),
-        trigger_records_max=positive(options, "maxrecordspertrigger", 0),
-        trigger_bytes=positive(options, "maxbytespertrigger", 0),
+        trigger_records_max=positive(options, "maxRecordsPerTrigger", 0),
+        trigger_bytes=positive(options, "maxBytesPerTrigger", 0),
         push_filters=_pushes(options),
         hold=_hold(options),
         hold_s=_hold_s(options),
-        tls_ca=options.get("logservice.tls.ca", ""),
-        tls_certificate=options.get("logservice.tls.cert", ""),
-        tls_key=options.get("logservice.tls.key", ""),
-        tls_server_name=options.get("logservice.tls.servername", ""),
         zone=options.get("logservice.zone", ""),
         archive=archive,
         starting_time_us=_time_us(options, "starting"),
@@ -232,22 +203,6 @@ def parse_options(
     if shards is not None and not names:
         check_named(read, shards)
     return read
-
-
-def add_environment(options: dict[str, str], environment: Mapping[str, str]) -> None:
-    """Put what only the environment says beside the options."""
-    for name, variable in _ENVIRONMENT.items():
-        if environment.get(variable):
-            options.setdefault(name, environment[variable])
-
-
-def check_endpoints(options: Mapping[str, str]) -> None:
-    """Raise OptionError when nothing says where the stores are."""
-    if not options.get("logservice.endpoints", "").strip():
-        raise OptionError(
-            "option 'logservice.endpoints', or LOGSERVICE_ENDPOINTS in the environment, is "
-            "required: host:port,host:port"
-        )
 
 
 def check_named(read: ReadOptions, shards: Iterable[int]) -> None:
@@ -314,7 +269,7 @@ def _hold(options: Mapping[str, str]) -> str:
 def _hold_s(options: Mapping[str, str]) -> int:
     if "holdtime" in options and "hold" not in options:
         raise OptionError("option 'holdTime' is for a query with the option 'hold'")
-    found = positive(options, "holdtime", HOLD_DEFAULT_S, READER_HOLD_TTL_S_MAX)
+    found = positive(options, "holdTime", HOLD_DEFAULT_S, READER_HOLD_TTL_S_MAX)
     if found < HOLD_TTL_S_MIN:
         raise OptionError(f"option 'holdTime': at least {HOLD_TTL_S_MIN} seconds, not {found}")
     return found
@@ -341,7 +296,7 @@ def _columns(options: Mapping[str, str], *, include_gaps: bool, archive: bool) -
     gap = (GAP_COLUMN,) if include_gaps else ()
     text = options.get("columns")
     if text is None:
-        with_value = boolean(options, "includevalue", default=True)
+        with_value = boolean(options, "includeValue", default=True)
         return tuple(name for name in usual if with_value or name != "value") + gap
     if "includevalue" in options:
         raise OptionError("options 'columns' and 'includeValue' exclude each other")

@@ -16,7 +16,7 @@ from logservice_client import LsnAtTime
 from logservice_wire.errors import ShardRestoring
 
 from pyspark_logservice.archive import ArchivedRange, Chain
-from pyspark_logservice.checks import EARLIEST, LATEST
+from pyspark_logservice.checks import EARLIEST, LATEST, OptionError
 from pyspark_logservice.holds import Holds
 from pyspark_logservice.logs import Logs, turned
 from pyspark_logservice.loss import DataLossError, check_loss
@@ -49,10 +49,12 @@ class LsnRange:
 
 
 def plan(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[LsnRange]:
-    """The ranges to read; empty when there is nothing. Raises DataLossError, LogServiceError."""
+    """The ranges to read; empty when there is nothing. Raises OptionError,
+    DataLossError, LogServiceError.
+    """
     with Logs(options) as logs:
         named = logs.named()
-        shards = sorted({*named, *logs.matching()})
+        shards = sorted({*named, *_matching(logs)})
         check_named(options, shards)
         shards = [shard for shard in shards if shard in wanted.shards]
         ranges = []
@@ -71,6 +73,16 @@ def plan(options: ReadOptions, wanted: Wanted = EVERYTHING) -> list[LsnRange]:
             check_loss(options, shard, whole.start, oldest, whole.end)
         pieces = cut(options, logs, ranges)
     return pieces if wanted.lsns.only is None else list(_thinned(pieces, wanted.lsns))
+
+
+def _matching(logs: Logs) -> Iterator[int]:
+    """The logs that patterns mean. A pattern that means none is a mistake, and not an empty frame.
+    Raises OptionError.
+    """
+    for pattern, shards in logs.by_pattern().items():
+        if not shards and pattern != "*":
+            raise OptionError(f"option 'shards': no log has a name like {pattern!r}")
+        yield from shards
 
 
 def _thinned(pieces: Iterable[LsnRange], wanted: Numbers) -> Iterator[LsnRange]:

@@ -22,12 +22,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from logservice_client.table_position import check_job
-from logservice_wire.errors import InvalidArgument, LineageChanged
+from logservice_wire.errors import InvalidArgument, LogServiceError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pyspark_logservice.checks import EARLIEST, LATEST, OptionError
-from pyspark_logservice.logs import Logs, tls_of
+from pyspark_logservice.logs import Logs
 from pyspark_logservice.options import MORE_COLUMNS, ReadOptions, parse_options
 from pyspark_logservice.replay_table import (
     FORMAT,
@@ -139,6 +140,7 @@ _MORE: Final = {
     "tls_cert": "logservice.tls.cert",
     "tls_key": "logservice.tls.key",
     "tls_server_name": "logservice.tls.serverName",
+    "token_file": "logservice.token.file",
     "zone": "logservice.zone",
 }
 
@@ -193,6 +195,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tls-cert", metavar="FILE")
     parser.add_argument("--tls-key", metavar="FILE")
     parser.add_argument("--tls-server-name", metavar="NAME")
+    parser.add_argument("--token-file", metavar="FILE", help="a bearer token, on every machine")
     options = parser.parse_args(arguments)
     if options.partitions < 0:
         parser.error("--partitions: a number from 0")
@@ -204,7 +207,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     try:
         check_job(options.job)
         # Before a JVM is started for it.
-        tls_of(read_options(options))
+        read_options(options).tls()
     except (OptionError, InvalidArgument) as error:
         parser.error(str(error))
     return options
@@ -216,12 +219,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = SparkSession.builder.appName(f"replay of shard {options.shard}").getOrCreate()
     try:
         print(json.dumps(replay(spark, options)), flush=True)
-    except (TableError, LineageChanged) as error:
-        print(f"logservice-replay: {error}", file=sys.stderr, flush=True)
-        return FAILED
+    except (TableError, LogServiceError) as error:
+        return _failed(str(error))
+    except PySparkException as error:
+        # What the source refused is the first line; what Spark made of it stands below.
+        return _failed(str(error).partition("\n")[0])
     finally:
         spark.stop()
     return 0
+
+
+def _failed(said: str) -> int:
+    print(f"logservice-replay: {said}", file=sys.stderr, flush=True)
+    return FAILED
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_logservice.checks import OptionError
+from pyspark_logservice.one_line import in_one_line
 from pyspark_logservice.options import ReadOptions, Use, parse_options
 from pyspark_logservice.plan import plan
 from pyspark_logservice.rows import rows
@@ -70,16 +71,19 @@ class LogServiceDataSource(DataSource):
         """The name for ``format``."""
         return "logservice"
 
+    @in_one_line()
     def schema(self) -> StructType:
         """One row per record; with includeGaps one per LSN."""
         return schema_of(parse_options(self.options, Use.ANY))
 
+    @in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for a batch query."""
         options = self._checked(schema, Use.BATCH)
         # Spark refuses every read of a reader that takes conditions when that is not switched on.
         return PushedReader(options) if options.push_filters else LogReader(options)
 
+    @in_one_line()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a streaming query."""
         options = self._checked(schema, Use.STREAM)
@@ -91,19 +95,27 @@ class LogServiceDataSource(DataSource):
             raise OptionError("streaming queries need Spark 4.2 or newer") from error
         return LogStreamReader(options)
 
+    @in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer for a batch."""
-        from pyspark_logservice.writing.writer import LogWriter
+        from pyspark_logservice.writing.writer import LogWriter, check_logs
 
         _only_appends(overwrite=overwrite)
-        return LogWriter(parse_write_options(self.options, stream=False), schema)
+        options = parse_write_options(self.options, stream=False)
+        writer = LogWriter(options, schema)
+        check_logs(options)
+        return writer
 
+    @in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer for a streaming query."""
-        from pyspark_logservice.writing.writer import LogStreamWriter
+        from pyspark_logservice.writing.writer import LogStreamWriter, check_logs
 
         _only_appends(overwrite=overwrite)
-        return LogStreamWriter(parse_write_options(self.options, stream=True), schema)
+        options = parse_write_options(self.options, stream=True)
+        writer = LogStreamWriter(options, schema)
+        check_logs(options)
+        return writer
 
     def _checked(self, schema: StructType, use: Use) -> ReadOptions:
         options = parse_options(self.options, use)
@@ -126,6 +138,7 @@ class LogReader(DataSourceReader):
         self._options = options
         self._wanted = EVERYTHING
 
+    @in_one_line()
     def partitions(self) -> Sequence[InputPartition]:
         """Ask where the logs stand and cut what is to be read."""
         return [InputPartition(piece) for piece in plan(self._options, self._wanted)]

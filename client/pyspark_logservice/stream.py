@@ -49,8 +49,15 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_logservice.holds import Holds
 from pyspark_logservice.limits import Backlog, within_bytes, within_records
 from pyspark_logservice.logs import Logs, Standing
-from pyspark_logservice.loss import DataLossError, another_history, check_loss, warn_loss
+from pyspark_logservice.loss import (
+    LOG,
+    DataLossError,
+    another_history,
+    check_loss,
+    warn_loss,
+)
 from pyspark_logservice.offsets import StreamOffset
+from pyspark_logservice.one_line import in_one_line
 from pyspark_logservice.options import ReadOptions, check_named
 from pyspark_logservice.plan import LsnRange, cut, narrow, resolve
 from pyspark_logservice.rows import rows
@@ -76,6 +83,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._holds = Holds(options)
         self._named: tuple[int, ...] | None = None
         self._meant: tuple[int, ...] = ()
+        self._awaited: set[str] = set()
         self._look_at_s = 0.0
         self._ask_at_s = 0.0
         self._newest: Mapping[int, Standing] | None = None
@@ -84,6 +92,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- what Spark asks -------------------------------------------------------------------------
 
+    @in_one_line()
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         options, logs = self._options, self._logs()
@@ -106,6 +115,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.trigger_bytes)
         return ReadAllAvailable()
 
+    @in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` itself when there is nothing new."""
         time.sleep(max(0.0, self._ask_at_s - time.monotonic()))
@@ -130,6 +140,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ask_at_s = time.monotonic() + IDLE_S
         return end
 
+    @in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is read by this query, and nothing that comes later."""
         standings = self._standings(fresh=True)
@@ -146,6 +157,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             {shard: found.lineage for shard, found in self._newest.items()},
         ).to_json()
 
+    @in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The LSNs between two offsets in ranges, one per task."""
         begun, ended = StreamOffset.of_json(start), StreamOffset.of_json(end)
@@ -186,9 +198,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._named is None:
             self._named = logs.named()
         if fresh or time.monotonic() >= self._look_at_s:
-            self._meant = logs.matching()
+            found = logs.by_pattern()
+            self._meant = tuple(shard for shards in found.values() for shard in shards)
+            self._tell_awaited({pattern for pattern, shards in found.items() if not shards})
             self._look_at_s = time.monotonic() + DISCOVERY_S
         return tuple(sorted({*self._named, *self._meant}))
+
+    def _tell_awaited(self, patterns: set[str]) -> None:
+        """Say once of each pattern that it means no log: the query waits for one, or it is a
+        mistake.
+        """
+        for pattern in sorted(patterns - self._awaited):
+            LOG.warning("no log has a name like %r; the query waits for one", pattern)
+        self._awaited |= patterns
 
     def _standings(self, *, fresh: bool) -> dict[int, Standing]:
         """Where they stand; without those of a pattern that a restore has not opened yet."""

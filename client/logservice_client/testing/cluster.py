@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -114,8 +115,13 @@ def local_cluster(
         "remove": "" if directory else str(place),
     }
     with _Keeper(command, where, plan) as asking:
-        environment = dict(_EXPORT.findall(asking.answer()))
+        environment = _exported(asking.answer())
         yield Cluster(asking, place, environment)
+
+
+def _exported(printed: str) -> dict[str, str]:
+    """The variables that ``logservice cluster up`` exports; a value is quoted for a shell."""
+    return {name: "".join(shlex.split(value)) for name, value in _EXPORT.findall(printed)}
 
 
 class _Keeper:

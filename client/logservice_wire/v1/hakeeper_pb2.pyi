@@ -587,6 +587,56 @@ class GetShardInfoRequest(_message.Message):
     fresh: bool
     def __init__(self, shard_id: _Optional[int] = ..., fresh: bool = ...) -> None: ...
 
+class GetGivenOutRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GivenOut(_message.Message):
+    __slots__ = ("next_shard_id", "next_replica_id", "next_operator_id", "next_command_id", "next_wish_id", "next_tn_shard", "next_id", "access_version", "limits_version", "quotas_version", "revision", "deleted")
+    NEXT_SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OPERATOR_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_WISH_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TN_SHARD_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    next_shard_id: int
+    next_replica_id: int
+    next_operator_id: int
+    next_command_id: int
+    next_wish_id: int
+    next_tn_shard: int
+    next_id: int
+    access_version: int
+    limits_version: int
+    quotas_version: int
+    revision: int
+    deleted: _containers.RepeatedCompositeFieldContainer[IdRange]
+    def __init__(self, next_shard_id: _Optional[int] = ..., next_replica_id: _Optional[int] = ..., next_operator_id: _Optional[int] = ..., next_command_id: _Optional[int] = ..., next_wish_id: _Optional[int] = ..., next_tn_shard: _Optional[int] = ..., next_id: _Optional[int] = ..., access_version: _Optional[int] = ..., limits_version: _Optional[int] = ..., quotas_version: _Optional[int] = ..., revision: _Optional[int] = ..., deleted: _Optional[_Iterable[_Union[IdRange, _Mapping]]] = ...) -> None: ...
+
+class IdRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class SkipNumbersRequest(_message.Message):
+    __slots__ = ("given_out",)
+    GIVEN_OUT_FIELD_NUMBER: _ClassVar[int]
+    given_out: GivenOut
+    def __init__(self, given_out: _Optional[_Union[GivenOut, _Mapping]] = ...) -> None: ...
+
+class SkipNumbersResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class AllocateIdsRequest(_message.Message):
     __slots__ = ("key", "count", "request_id")
     KEY_FIELD_NUMBER: _ClassVar[int]

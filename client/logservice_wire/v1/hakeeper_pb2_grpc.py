@@ -79,6 +79,16 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsResponse.FromString,
                 _registered_method=True)
+        self.GetGivenOut = channel.unary_unary(
+                '/logservice.v1.HAKeeper/GetGivenOut',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetGivenOutRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GivenOut.FromString,
+                _registered_method=True)
+        self.SkipNumbers = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SkipNumbers',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SkipNumbersRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SkipNumbersResponse.FromString,
+                _registered_method=True)
         self.CreateShard = channel.unary_unary(
                 '/logservice.v1.HAKeeper/CreateShard',
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.SerializeToString,
@@ -275,6 +285,20 @@ class HAKeeperServicer(object):
     def AllocateIds(self, request, context):
         """Unique ids: a range [first, first + count). Idempotent by request_id.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGivenOut(self, request, context):
+        """What is given out once: ids of AllocateIds, of logs, of replicas, revisions of events. An archive
+        keeps it, and the cluster that its logs are restored into skips it. Needs cluster version 2.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SkipNumbers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -519,6 +543,16 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.AllocateIds,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsResponse.SerializeToString,
+            ),
+            'GetGivenOut': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGivenOut,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetGivenOutRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GivenOut.SerializeToString,
+            ),
+            'SkipNumbers': grpc.unary_unary_rpc_method_handler(
+                    servicer.SkipNumbers,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SkipNumbersRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SkipNumbersResponse.SerializeToString,
             ),
             'CreateShard': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateShard,
@@ -889,6 +923,60 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/AllocateIds',
             logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.AllocateIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGivenOut(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/GetGivenOut',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.GetGivenOutRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.GivenOut.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SkipNumbers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SkipNumbers',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SkipNumbersRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SkipNumbersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,23 +17,15 @@ from typing import Final
 
 from logservice_wire.codecs import CODECS
 
-from pyspark_logservice.checks import OptionError, number, seconds
-from pyspark_logservice.options import (
-    RPC_TIMEOUT_DEFAULT_S,
-    add_environment,
-    check_endpoints,
-    is_name,
-)
+from pyspark_logservice.checks import OptionError, check_known, number
+from pyspark_logservice.connection import KNOWN as CONNECTION
+from pyspark_logservice.connection import Connection, add_environment, connection_values
+from pyspark_logservice.options import is_name
 
 KNOWN: Final = {
-    "logservice.endpoints": "host:port of one or more stores, separated by commas",
-    "logservice.rpc.timeout": "seconds an append is tried for",
-    "logservice.tls.ca": "file: certificates that signed the stores' ones",
-    "logservice.tls.cert": "file: the client's certificate",
-    "logservice.tls.key": "file: the client's key",
-    "logservice.tls.servername": "what the stores' certificates say when it is not the address",
-    "logservice.writeid": "batch only: which write this is, so that doing it again appends nothing",
-    "logservice.writeversion": "batch only: number of the write among those of its writeId, from 0",
+    **CONNECTION,
+    "logservice.writeId": "batch only: which write this is, so that doing it again appends nothing",
+    "logservice.writeVersion": "batch only: number of the write among those of its writeId, from 0",
     "compression": "of blocks: none, zstd or lz4",
     "shard": "the logs that may be written, separated by commas: ids and names",
     "shards": "the same",
@@ -57,19 +49,13 @@ DRAWN_TASK_S: Final = DRAWN_TTL_S // 2
 the clocks of the machines say, so that no late task finds itself forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """What to write and how. logs: ids as digits, names as they are. tls_*: names of PEM files, ""
-    for none. drawn_s: when `write_id` was drawn, seconds since 1970; 0 if it was given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions(Connection):
+    """What to write and how. logs: ids as digits, names as they are. drawn_s: when `write_id` was
+    drawn, seconds since 1970; 0 if it was given.
     """
 
-    endpoints: str
     logs: tuple[str, ...]
-    rpc_timeout_s: float = RPC_TIMEOUT_DEFAULT_S
-    tls_ca: str = ""
-    tls_certificate: str = ""
-    tls_key: str = ""
-    tls_server_name: str = ""
     write_id: str = ""
     version: int = 0
     drawn_s: float = 0.0
@@ -83,24 +69,15 @@ def parse_write_options(
     """Check everything; raises OptionError. A batch without an id gets one here."""
     options = {name.lower(): value for name, value in given.items()}
     add_environment(options, environment)
-    unknown = sorted(options.keys() - KNOWN.keys() - _SPARKS)
-    if unknown:
-        raise OptionError(
-            f"unknown option {unknown[0]!r} of a write; there are: {', '.join(KNOWN)}"
-        )
-    check_endpoints(options)
+    check_known(given, KNOWN, _SPARKS, " of a write")
+    connection = connection_values(options)
     for name in ("logservice.writeid", "logservice.writeversion"):
         if stream and name in options:
             raise OptionError(f"option '{name}': a stream is known by its checkpoint")
     write_id, version, drawn_s = ("", 0, 0.0) if stream else _write_id(options)
     return WriteOptions(
-        endpoints=options["logservice.endpoints"],
+        **connection,
         logs=_logs(options),
-        rpc_timeout_s=seconds(options, "logservice.rpc.timeout", RPC_TIMEOUT_DEFAULT_S),
-        tls_ca=options.get("logservice.tls.ca", ""),
-        tls_certificate=options.get("logservice.tls.cert", ""),
-        tls_key=options.get("logservice.tls.key", ""),
-        tls_server_name=options.get("logservice.tls.servername", ""),
         write_id=write_id,
         version=version,
         drawn_s=drawn_s,

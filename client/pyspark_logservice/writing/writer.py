@@ -49,7 +49,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_logservice.logs import tls_of
 from pyspark_logservice.writing.blocks import Blocks
 from pyspark_logservice.writing.columns import NAME, more_columns, routing_column
 from pyspark_logservice.writing.identity import Work, work_of
@@ -101,7 +100,7 @@ class _Writing:
         options = self._options
         work = work_of(options, TaskContext.get())
         compress(codec_of(options.codec), b"")  # CodecMissing, before anything is read
-        with SyncLogClient(options.endpoints, tls=tls_of(options)) as client:
+        with SyncLogClient(options.endpoints, tls=options.tls()) as client:
             ids = {log: _resolved(client, log, options.rpc_timeout_s) for log in options.logs}
             home = ids[options.logs[0]]
             said = {log if self._routing == NAME else shard: shard for log, shard in ids.items()}
@@ -196,6 +195,18 @@ def _told(work: Work, log: int, call: Callable[[], ResultT]) -> ResultT:
             f"{work}: log {log} has begun a later one, or was continued by force, and cannot say "
             f"what was appended. {_HOW_ON}"
         ) from error
+
+
+def check_logs(options: WriteOptions) -> None:
+    """Look every log of a write up, on the driver: a write to a log that is not there, or to stores
+    that do not answer, fails before Spark begins a task. Raises ShardNotFound, LogServiceError.
+    """
+    with SyncLogClient(options.endpoints, tls=options.tls()) as client:
+        for log in options.logs:
+            if log.isdecimal():
+                client.hakeeper.shard_info(int(log), timeout=options.rpc_timeout_s)
+            else:
+                _resolved(client, log, options.rpc_timeout_s)
 
 
 def _resolved(client: SyncLogClient, log: str, timeout_s: float) -> int:
