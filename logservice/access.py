@@ -88,6 +88,12 @@ def check_grantee(identity: str, scope: str) -> None:
         )
 
 
+def scoped_shard(scope: str) -> ShardId | None:
+    """The one shard that a checked scope names by its id."""
+    match = _SHARD_SCOPE.fullmatch(scope)
+    return ShardId(int(match.group(1))) if match is not None else None
+
+
 def denied_roles(roles: Iterable[str]) -> tuple[str, ...]:
     """`roles` of a denial: `ALL` alone, or `checked_roles`. Raises InvalidArgument."""
     found = tuple(roles)

@@ -191,8 +191,11 @@ def missing_purpose(certificate: x509.Certificate, purposes: Collection[Purpose]
     """Why a certificate may not be shown for all of `purposes`; "" when it may."""
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (x509.ExtensionNotFound, *UNREADABLE):
+    except x509.ExtensionNotFound:
         return "has no extended key usage"
+    except UNREADABLE:
+        # One that is damaged, a name that is no text above all, makes all of them unreadable.
+        return "has extensions that cannot be read"
     for purpose in purposes:
         if purpose.value not in usage:
             return f"is not for {purpose.name.lower()} (its extended key usage says so)"

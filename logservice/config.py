@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.regular_file import read_regular
 from msgspec import Meta
 
 from logservice import bounds, memory_budget
@@ -475,8 +476,11 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
     `assignments` are ``section.key=value`` and win over the file. Raises ConfigError.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular(path, bounds.CONFIG_FILE_BYTES_MAX).decode("utf-8")
+    except OSError as error:
+        why = f"cannot read configuration {path}: {error.strerror}"
+        raise ConfigError("", why) from error
+    except UnicodeDecodeError as error:
         raise ConfigError("", f"cannot read configuration {path}: {error}") from error
     config = parse(text, assignments)
     directories = [str(path.parent / directory) for directory in config.store.data_directories]
@@ -525,8 +529,8 @@ def _beside(folder: Path, name: str) -> str:
 
 
 def check_files(config: StoreConfig) -> None:
-    """Checks that each file of [tls], [tokens], [archive] and [storage] can be read; its content is
-    looked at when it is used.
+    """Checks that each file of [tls], [tokens], [archive] and [storage] can be read, and is no
+    longer than any of them may be; its content is looked at when it is used.
 
     It is no part of `load`, because a configuration is also checked on machines that do not have
     its certificates. Raises ConfigError.
@@ -546,7 +550,7 @@ def check_files(config: StoreConfig) -> None:
     for key, file in files.items():
         try:
             if file:
-                Path(file).open("rb").close()
+                read_regular(file, bounds.PEM_FILE_BYTES_MAX)
         except OSError as error:
             raise ConfigError(key, f"cannot read {file}: {error.strerror}") from error
 

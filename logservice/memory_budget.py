@@ -104,6 +104,12 @@ PARTS: Final[tuple[Part, ...]] = (
         "the store with the most that is not whole loses its largest connection",
     ),
     Part(
+        "admin_answers",
+        "",
+        bounds.ADMIN_ANSWER_BYTES_MAX,
+        "the connection of the admin port that has taken nothing for the longest time is cut",
+    ),
+    Part(
         "caches",
         "",
         _CACHES,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import re
 import subprocess
 import tomllib
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.regular_file import read_regular
 
 from logservice import bounds
 
@@ -89,12 +91,18 @@ def keys_of_file(path: Path, field: str) -> Keys:
     """Raises InvalidArgument with that `field`, also when others than the owner may read the
     file.
     """
-    try:
-        if path.stat().st_mode & 0o077:
+
+    def check(status: os.stat_result) -> None:
+        if status.st_mode & 0o077:
             raise InvalidArgument(f"{path} is not its owner's alone (mode 600)", field=field)
-        return Keys.parse(path.read_text(encoding="utf-8"), str(path), field)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path}: {error}", field=field) from error
+
+    try:
+        data = read_regular(path, bounds.CONFIG_FILE_BYTES_MAX, check)
+        return Keys.parse(data.decode("utf-8"), str(path), field)
+    except OSError as error:
+        raise InvalidArgument(f"{path}: {error.strerror}", field=field) from error
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path}: these are no keys", field=field) from None
 
 
 def keys_of_command(command: Sequence[str], field: str) -> Keys:

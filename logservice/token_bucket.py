@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 
 class TokenBucket:
     """A token bucket that is filled at `rate` per second; it keeps what comes in `burst_s`.
 
-    A rate of 0 means that there is no limit.
+    A rate of 0 means that there is no limit. No more is owed than comes in `debt_s`.
     """
 
-    __slots__ = ("_burst_s", "_clock", "_rate", "_seen_s", "_tokens")
+    __slots__ = ("_burst_s", "_clock", "_debt_s", "_rate", "_seen_s", "_tokens")
 
-    def __init__(self, rate: float, clock: Callable[[], float], burst_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        rate: float,
+        clock: Callable[[], float],
+        burst_s: float = 1.0,
+        debt_s: float = math.inf,
+    ) -> None:
         """Begin full."""
+        self._debt_s = debt_s
         self._rate = rate
         self._clock = clock
         self._burst_s = burst_s
@@ -45,4 +53,4 @@ class TokenBucket:
     def take(self, amount: float) -> None:
         """Pay for something; the bucket may go below zero."""
         if self._rate:
-            self._tokens -= amount
+            self._tokens = max(self._tokens - amount, -self._rate * self._debt_s)

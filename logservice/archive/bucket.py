@@ -9,6 +9,9 @@ whose answer was lost wrote it, because no two rows are the same. A server that 
 condition would overwrite. So the first thing that an archiver does is to try it (`check`), and it
 does not start there.
 
+What is read in any order is fetched to a file first, in one stream, and no more of it than its row
+says.
+
 INV-ARCHIVE-FILES (`folder`) holds as far as the server keeps S3's promises: read-after-write
 consistency of objects and lists, and conditional writes.
 
@@ -33,6 +36,7 @@ from datetime import UTC, datetime
 from typing import BinaryIO, Final, cast
 from urllib.parse import quote
 
+from logservice_wire.archive_name import FileRefused, read_at_most
 from logservice_wire.errors import InvalidArgument
 from pyarrow import fs
 
@@ -128,18 +132,33 @@ class Bucket:
             return True
         if status in _FORBIDDEN_OVERWRITE:
             try:
-                return self.read(name) == content
+                return self.read(name, len(content)) == content
+            except FileRefused:
+                return False
             except FileNotFoundError as error:
                 # 409: somebody else's write or removal was under way.
                 raise OSError(f"{name}: {status} of a name that is free") from error
         raise OSError(f"{name}: {status} {answer[:200]!r}")
 
-    def read(self, name: str) -> bytes:
-        with self._fs.open_input_file(self._path(name)) as file:
-            return cast(bytes, file.read())
+    def read(self, name: str, bytes_max: int) -> bytes:
+        with self._fs.open_input_stream(self._path(name)) as file:
+            return read_at_most(file, bytes_max, name)
 
-    def open(self, name: str) -> BinaryIO:
-        return cast(BinaryIO, self._fs.open_input_file(self._path(name)))
+    def open(self, name: str, size: int) -> BinaryIO:
+        spool = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            with self._fs.open_input_stream(self._path(name)) as file:
+                left = size + 1
+                while left and (chunk := file.read(min(left, bounds.ARCHIVE_UPLOAD_BYTES))):
+                    spool.write(chunk)
+                    left -= len(chunk)
+            if left != 1:
+                raise FileRefused(f"{name} has not the {size} bytes that were archived")
+            spool.seek(0)
+        except BaseException:
+            spool.close()
+            raise
+        return cast(BinaryIO, spool)
 
     def names(self, under: str) -> list[str]:
         found = self._fs.get_file_info(fs.FileSelector(self._path(under), allow_not_found=True))

@@ -1,7 +1,8 @@
 """cluster_document: what an archive knows of the cluster besides the records of its logs.
 
 Theory of operation. Names, policies, labels and states of the living logs, the settings, and the
-access list, if the archiver may read it, are one document. It is written when it says something
+access list, if the archiver may read it, are one document, with the numbers that were given out and
+may not be given out again. It is written when it says something
 else than the newest one, under the next number and by put-if-absent: of two archivers that see the
 same change, one writes it. A document says what was so at one time; ranges that are archived later
 may be newer. The newest CLUSTER_DOCUMENTS_MAX are kept.
@@ -19,14 +20,20 @@ from typing import Any, Final
 
 import msgspec
 from logservice_client import LogClient
+from logservice_wire.archive_name import FileRefused
 from logservice_wire.errors import InvalidArgument, PermissionDenied
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import bounds
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.folder import Files
-from logservice.archive.manifest import ArchiveDamaged
+from logservice.same_names import copied
 
 FORMAT: Final = 1
+_STEPS: Final = {
+    "next_replica_id": bounds.RECOVERED_REPLICA_STEP,
+    "next_id": bounds.RECOVERED_ID_STEP,
+}
 _FOLDER: Final = "cluster"
 _NAME: Final = re.compile(r"(\d{20})\.json")
 
@@ -80,8 +87,66 @@ class Grant(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
 
 
+class Quota(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an identity, or with an empty one every identity, may use of each store."""
+
+    identity: str = ""
+    requests_per_s: int | None = None
+    bytes_per_s: int | None = None
+    rpcs_max: int | None = None
+    streams_max: int | None = None
+    connections_max: int | None = None
+    address_connections_max: int | None = None
+
+    def values(self) -> dict[str, int]:
+        """What is set, by name."""
+        found = msgspec.structs.asdict(self)
+        del found["identity"]
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the cluster has given out (`GivenOut`): every number below these may be in use.
+
+    Each is the next multiple of the step that a restore goes on above it, so that a document is
+    news once in so many numbers, and not whenever somebody allocates an id.
+    """
+
+    next_shard_id: int = 0
+    next_replica_id: int = 0
+    next_operator_id: int = 0
+    next_command_id: int = 0
+    next_wish_id: int = 0
+    next_tn_shard: int = 0
+    next_id: int = 0
+    access_version: int = 0
+    limits_version: int = 0
+    quotas_version: int = 0
+    revision: int = 0
+    deleted: tuple[tuple[int, int], ...] = ()
+
+    def given_out(self) -> hakeeper_pb2.GivenOut:
+        """As SkipNumbers takes it. Raises InvalidArgument for what are no numbers."""
+        try:
+            return copied(
+                hakeeper_pb2.GivenOut,
+                self,
+                deleted=[hakeeper_pb2.IdRange(first=a, last=b) for a, b in self.deleted],
+            )
+        except ValueError as error:
+            why = f"the numbers of the archive: {error}"
+            raise InvalidArgument(why, field="given_out") from error
+
+    def names(self, shard_id: int) -> bool:
+        """Whether a log may have had that id."""
+        deleted = any(first <= shard_id <= last for first, last in self.deleted)
+        return deleted or shard_id < self.next_shard_id
+
+
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """grants: None when the archiver may not read them, nor the denials."""
+    """grants: None when the archiver may not read them, nor the denials and quotas. numbers: None
+    of a cluster at version 1, or an older archiver.
+    """
 
     format: int
     cluster_id: str
@@ -98,6 +163,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     catch_up_read_bytes_per_s: int = 0
     grants: tuple[Grant, ...] | None = None
     denials: tuple[Grant, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    numbers: Numbers | None = None
 
 
 async def describe(
@@ -123,6 +190,8 @@ async def describe(
         catch_up_read_bytes_per_s=settings.catch_up_read_bytes_per_s,
         grants=_rules(listed.grants) if listed is not None else None,
         denials=_rules(listed.denials) if listed is not None else (),
+        quotas=tuple(_quota(one) for one in listed.quotas) if listed is not None else (),
+        numbers=await _numbers_of(client) if state.cluster_version >= 2 else None,
     )
 
 
@@ -131,6 +200,22 @@ async def _access_list(client: LogClient) -> hakeeper_pb2.AccessList | None:
         return await client.hakeeper.access_list()
     except PermissionDenied:
         return None
+
+
+def _quota(said: hakeeper_pb2.IdentityQuota) -> Quota:
+    return Quota(**{field.name: value for field, value in said.ListFields()})
+
+
+async def _numbers_of(client: LogClient) -> Numbers:
+    """What was given out, rounded up."""
+    given = await client.hakeeper.given_out()
+    rounded = {
+        name: (getattr(given, name) // step + 1) * step
+        for name in Numbers.__struct_fields__
+        if name != "deleted"
+        for step in [_STEPS.get(name, bounds.RECOVERED_NUMBER_STEP)]
+    }
+    return Numbers(**rounded, deleted=tuple((one.first, one.last) for one in given.deleted))
 
 
 def _rules(rules: Iterable[hakeeper_pb2.AccessGrant]) -> tuple[Grant, ...]:
@@ -180,9 +265,10 @@ def newest(files: Files) -> Document | None:
     if not numbers:
         return None
     path = _path(numbers[-1])
-    content = files.read(path)
-    if len(content) > bounds.CLUSTER_DOCUMENT_BYTES_MAX:
-        raise ArchiveDamaged(detail=f"{path} has {len(content)} bytes")
+    try:
+        content = files.read(path, bounds.CLUSTER_DOCUMENT_BYTES_MAX)
+    except FileRefused as error:
+        raise ArchiveDamaged(detail=str(error)) from error
     try:
         found = msgspec.json.decode(content, type=Document)
     except msgspec.DecodeError as error:

@@ -30,6 +30,7 @@ from logservice_wire.errors import (
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
+from logservice.background import begin_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +169,11 @@ class Copy:
         """The same once: until the source has no more, or the log goes on at another LSN."""
         loop = asyncio.get_running_loop()
         batches = source.batches(next_lsn)
-        reading = asyncio.ensure_future(anext(batches, None))
+        reading = begin_task(_next(batches), awaited=True)
         try:
             while (batch := await reading) is not None:
                 began_s = loop.time()
-                reading = asyncio.ensure_future(anext(batches, None))
+                reading = begin_task(_next(batches), awaited=True)
                 found = await self._send(batch)
                 if found is None:
                     return None
@@ -224,3 +225,7 @@ class Copy:
                 if moved or not (error.retryable or lost) or loop.time() > until_s:
                     raise
                 await asyncio.sleep(backoff.next_s(error))
+
+
+async def _next(batches: AsyncGenerator[Batch]) -> Batch | None:
+    return await anext(batches, None)

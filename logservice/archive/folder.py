@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
+from logservice_wire.archive_name import FileRefused, open_below, read_at_most
+
 TEMPORARY: Final = ".tmp"
 
 
@@ -47,12 +49,14 @@ class Files(Protocol):
         """Write a small file, durably, unless `name` exists. False: it exists."""
         ...
 
-    def read(self, name: str) -> bytes:
-        """The bytes of a small file. Raises FileNotFoundError."""
+    def read(self, name: str, bytes_max: int) -> bytes:
+        """The bytes of a file. Raises FileNotFoundError, and FileRefused for one that has more, or
+        is none of an archive (INV-ARCHIVE-NAME).
+        """
         ...
 
-    def open(self, name: str) -> BinaryIO:
-        """A file to read. Raises FileNotFoundError."""
+    def open(self, name: str, size: int) -> BinaryIO:
+        """A file of that size, to read in any order. Raises FileNotFoundError, FileRefused."""
         ...
 
     def names(self, under: str) -> list[str]:
@@ -107,11 +111,17 @@ class Folder:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def read(self, name: str) -> bytes:
-        return (self._root / name).read_bytes()
+    def read(self, name: str, bytes_max: int) -> bytes:
+        with open_below(self._root, name) as file:
+            return read_at_most(file, bytes_max, name)
 
-    def open(self, name: str) -> BinaryIO:
-        return open(self._root / name, "rb")
+    def open(self, name: str, size: int) -> BinaryIO:
+        file = open_below(self._root, name)
+        found = os.fstat(file.fileno()).st_size
+        if found != size:
+            file.close()
+            raise FileRefused(f"{name}: {found} bytes that are not those that were archived")
+        return file
 
     def names(self, under: str) -> list[str]:
         try:

@@ -4,6 +4,9 @@ Theory of operation. Records are exact: the log's end less the manifest's. Secon
 the archiver first saw the oldest record that is not archived; what was there before it started has
 the age of the process. Bytes are an estimate: records behind, times the mean size of those archived
 since the start, because nobody has read the others yet.
+
+An archiver that does not come to look at a log knows of no record behind, so its lag says nothing.
+So the age of the newest look is told, too. All ages are of a clock that nobody sets.
 """
 
 from __future__ import annotations
@@ -27,9 +30,15 @@ class Lag:
     archived_bytes: int = 0
     archived_lsns: int = 0
     _seen: list[tuple[int, float]] = field(default_factory=list)
+    _looked_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """The start counts as a look."""
+        self._looked_s = self.now_s()
 
     def seen(self, end_lsn: int) -> None:
-        """The log ends before `end_lsn`."""
+        """The log, looked at now, ends before `end_lsn`."""
+        self._looked_s = self.now_s()
         if end_lsn > self.end_lsn:
             self.end_lsn = end_lsn
             self._seen.append((end_lsn, self.now_s()))
@@ -61,6 +70,11 @@ class Lag:
         return self.now_s() - seen[0][1] if self.records and seen else 0.0
 
     @property
+    def look_age_s(self) -> float:
+        """Seconds since the log was looked at."""
+        return self.now_s() - self._looked_s
+
+    @property
     def estimated_bytes(self) -> int:
         """About how many bytes they have."""
         if not self.archived_lsns:
@@ -76,6 +90,7 @@ class Metrics(ProcessMetrics):
         super().__init__("logservice_archive", "shard")
         self.lag_records = self.gauge("lag_records", "LSNs that are not archived")
         self.lag_seconds = self.gauge("lag_seconds", "How long the oldest of them is known")
+        self.look_age = self.gauge("look_age_seconds", "Since the log was last looked at")
         self.lag_bytes = self.gauge("lag_bytes", "About how many bytes they have")
         self.archived_lsn = self.gauge("archived_lsn", "The LSN behind the last archived one")
         self.objects = self.counter("objects", "Objects that were archived")
@@ -91,6 +106,7 @@ class Metrics(ProcessMetrics):
         shard = str(shard_id)
         self.lag_records.labels(shard).set_function(lambda: lag.records)
         self.lag_seconds.labels(shard).set_function(lambda: lag.seconds)
+        self.look_age.labels(shard).set_function(lambda: lag.look_age_s)
         self.lag_bytes.labels(shard).set_function(lambda: lag.estimated_bytes)
         self.archived_lsn.labels(shard).set_function(lambda: lag.archived_lsn)
         self.failures.labels(shard)

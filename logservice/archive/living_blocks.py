@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from logservice_client import Gap, GapReason, ReadResult, Records, Shard
+from logservice_client import Gap, ReadResult, Records, Shard
 from logservice_client.pacing import Backoff
 from logservice_wire.errors import BeyondTail, InvalidArgument, LogServiceError
 from logservice_wire.v1 import log_pb2
@@ -105,7 +105,7 @@ class LivingBlocks:
 
 
 def restored(item: Records | Gap) -> Iterator[tuple[log_pb2.RestoredBlock, int]]:
-    """A run, as what a restored log takes, each with its LSNs. Raises InvalidArgument."""
+    """A run, as what a restored log takes, each with its LSNs. Raises CodecMissing."""
     time_us = item.append_time_us
     if isinstance(item, Records):
         block = item.block
@@ -117,13 +117,8 @@ def restored(item: Records | Gap) -> Iterator[tuple[log_pb2.RestoredBlock, int]]
             item.record_count,
         )
         return
-    if item.reason is GapReason.UNKNOWN:
-        raise InvalidArgument(
-            f"LSN {item.first_lsn} is a gap for a reason that this program does not know: take a "
-            "newer one",
-            field="log",
-        )
-    left, gap = item.record_count, item.reason.value
+    gap: Any = item.reason_number
+    left = item.record_count
     while left:
         count = min(left, bounds.RESTORED_GAP_LSNS_MAX)
         yield log_pb2.RestoredBlock(gap=gap, record_count=count, append_time_us=time_us), count

@@ -26,11 +26,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
-from logservice_wire.errors import CorruptBlock, InvalidArgument
+from logservice_wire.archive_name import FileRefused, is_object
+from logservice_wire.bounds import ARCHIVE_ROW_BYTES_MAX
+from logservice_wire.errors import InvalidArgument
 
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.folder import Files
 
 FORMAT: Final = 1
@@ -39,10 +42,6 @@ FORMAT: Final = 1
 _ROW: Final = re.compile(r"(\d{20})\.json")
 _NUMBERED: Final = re.compile(r"\d{20}")
 _MARK: Final = "ARCHIVE.json"
-
-
-class ArchiveDamaged(CorruptBlock):
-    """What an archive has is not what was written there."""
 
 
 class GapRun(msgspec.Struct, frozen=True, array_like=True):
@@ -128,6 +127,15 @@ class Manifest:
         """An object's path in the archive."""
         return f"{self._folder}/{name}"
 
+    def open(self, row: Row) -> BinaryIO:
+        """A row's object. Raises ArchiveDamaged."""
+        try:
+            return self.files.open(self.path(row.object), row.object_bytes)
+        except FileNotFoundError as error:
+            raise ArchiveDamaged(detail=f"{row.object} is gone") from error
+        except FileRefused as error:
+            raise ArchiveDamaged(detail=str(error)) from error
+
     def end(self) -> End:
         """Where the next row begins. Raises ArchiveDamaged."""
         firsts = self._firsts()
@@ -194,7 +202,10 @@ class Manifest:
 
     def _read(self, first_lsn: int) -> tuple[Row, str]:
         path = self._row_path(first_lsn)
-        content = self.files.read(path)
+        try:
+            content = self.files.read(path, ARCHIVE_ROW_BYTES_MAX)
+        except FileRefused as error:
+            raise ArchiveDamaged(detail=str(error)) from error
         try:
             row = msgspec.json.decode(content, type=Row)
         except msgspec.DecodeError as error:
@@ -207,6 +218,8 @@ class Manifest:
             row.end_lsn <= first_lsn
         ):
             raise ArchiveDamaged(detail=f"{path} is about other LSNs")
+        if not row.missing and not is_object(row.object):
+            raise ArchiveDamaged(detail=f"{path} names no object of ours")
         return row, hashlib.sha256(content).hexdigest()
 
 
@@ -230,8 +243,9 @@ def mark(files: Files, cluster_id: str) -> None:
 def marked(files: Files) -> str:
     """The cluster whose archive it is. Raises InvalidArgument where there is none that we read."""
     try:
-        found = msgspec.json.decode(files.read(_MARK), type=Mark)
-    except (FileNotFoundError, msgspec.DecodeError) as error:
+        content = files.read(_MARK, ARCHIVE_ROW_BYTES_MAX)
+        found = msgspec.json.decode(content, type=Mark)
+    except (FileNotFoundError, FileRefused, msgspec.DecodeError) as error:
         raise InvalidArgument(f"there is no archive: {error}", field="target") from error
     if found.format != FORMAT:
         raise InvalidArgument(

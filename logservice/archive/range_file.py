@@ -14,6 +14,8 @@ A *wide* block, which only readers open, is archived as it is (INV-BLOCK-OPAQUE)
 in the column `block` of its first LSN, and the rows of its other LSNs have neither record nor gap.
 Where the range begins or ends within it, it is cut. So it comes back with all its columns, byte for
 byte.
+
+An object is hostile input: what it opens to is known before it is opened (INV-ARCHIVE-BOMB).
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from logservice_client import Gap, GapReason, Records
+from logservice_client import Gap, Records
 from logservice_client.arrow import lsns, repeated, values
+from logservice_client.read_result import too_new_at
 from logservice_wire.block import Block
 from logservice_wire.digest import Digester, digest_text
-from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.errors import CodecMissing, LogServiceError
+from logservice_wire.parquet_pages import PLAIN, PagesRefused, check_footer, check_pages
 
 from logservice import bounds
-from logservice.archive.manifest import ArchiveDamaged, GapRun
+from logservice.archive.damage import ArchiveDamaged
+from logservice.archive.manifest import GapRun
 from logservice.archive.sealing import Sealing
 from logservice.sealing_keys import Keys
 
@@ -112,7 +117,7 @@ class RangeWriter:
             SCHEMA,
             compression="zstd",
             use_dictionary=["gap", "written", "append_time"],
-            column_encoding={"lsn": "DELTA_BINARY_PACKED", "record": "PLAIN", "block": "PLAIN"},
+            column_encoding={"lsn": "DELTA_BINARY_PACKED", **dict.fromkeys(PLAIN, "PLAIN")},
             write_statistics=["lsn"],
         )
         self.append_time_us: tuple[int, int] | None = None
@@ -127,15 +132,10 @@ class RangeWriter:
         return self.digester.next_lsn
 
     def add(self, item: Records | Gap) -> None:
-        """Raises InvalidArgument for a gap whose reason is newer than this program."""
+        """Raises CodecMissing for a gap whose reason is newer than this program."""
         count = item.record_count
         if isinstance(item, Gap):
-            if item.reason is GapReason.UNKNOWN:
-                raise InvalidArgument(
-                    f"LSN {item.first_lsn} is a gap for a reason that this program does not know",
-                    field="gap",
-                )
-            reason = item.reason.value
+            reason = item.reason_number
             self.digester.add_gap(item.first_lsn, count, reason)
             self._note_gap(item.first_lsn, count, reason)
             columns = [pa.nulls(count, pa.binary()), repeated(reason, count, pa.int32())]
@@ -230,7 +230,8 @@ class Rows:
 
 def read_rows(file: BinaryIO, first_lsn: int, end_lsn: int) -> Iterator[Rows]:
     """The rows of an object about [first_lsn, end_lsn). Raises ArchiveDamaged unless there is one
-    for each LSN, and every block that begins has all its rows.
+    for each LSN, and every block that begins has all its rows; CodecMissing for a block of a newer
+    program.
     """
     lsn, left = first_lsn, 0
     for batch in read_batches(file):
@@ -267,6 +268,8 @@ def _check_empty(batch: pa.RecordBatch, low: int, high: int, lsn: int) -> None:
 def _block_in(cell: pa.BinaryScalar, lsn: int) -> Block:
     try:
         block = Block.parse(memoryview(cell.as_buffer()).cast("B"))
+    except CodecMissing as error:
+        raise too_new_at(lsn, 1, error) from error
     except LogServiceError as error:
         raise ArchiveDamaged(detail=f"the block at LSN {lsn}: {error}") from error
     if not block.wide:
@@ -277,16 +280,16 @@ def _block_in(cell: pa.BinaryScalar, lsn: int) -> Block:
 def read_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
     """The rows of an object. Raises ArchiveDamaged for what is none."""
     try:
+        check_footer(file)
         parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
         found = parquet.schema_arrow
         if (found.names, found.types) != (SCHEMA.names, SCHEMA.types):
             raise ArchiveDamaged(detail=f"columns {', '.join(map(str, found))}")
-        for number in range(parquet.num_row_groups):
-            size = parquet.metadata.row_group(number).total_byte_size
-            if not 0 <= size <= bounds.ARCHIVE_ROW_GROUP_BYTES_MAX:
-                raise ArchiveDamaged(detail=f"a row group of {size} bytes")
+        check_pages(
+            file, parquet.metadata, plain=PLAIN, bytes_max=bounds.ARCHIVE_ROW_GROUP_BYTES_MAX
+        )
         yield from parquet.iter_batches(batch_size=bounds.ARCHIVE_READ_ROWS)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, PagesRefused) as error:
         raise ArchiveDamaged(detail=f"no Parquet file of ours: {error}") from error
 
 

@@ -12,6 +12,11 @@ why.
 attempt: so the command can be started again, and goes on. Anything else is refused before anything
 is changed.
 
+INV-RESTORE-9: nothing that the archived cluster has given out once is given out again: ids of
+AllocateIds, logs, replicas and TN shards, revisions of events. All of them go on far above what the
+document says, and the ids of deleted logs stay those of deleted logs. So a log of the cluster that
+is none of the archive's may not have an id that another one had.
+
 INV-RESTORE-8: the archive's wishes for a log are set once. Where an earlier attempt has restored it
 and its wishes were changed since it was created, they stay: that attempt set them, and an operator
 may have gone on from there. A protection is never taken off.
@@ -26,17 +31,19 @@ what an earlier attempt began ends where this one would end it, or nothing is ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from logservice_client import LogClient
 from logservice_wire.errors import InvalidArgument, LogServiceError
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import bounds
+from logservice.access import scoped_shard
 from logservice.archive import cluster_document
 from logservice.archive.archived_blocks import ArchivedBlocks
-from logservice.archive.cluster_document import Document, LogEntry
+from logservice.archive.cluster_document import Document, Grant, LogEntry
 from logservice.archive.folder import Files
 from logservice.archive.manifest import Manifest, marked, shard_ids
 from logservice.archive.restore_plan import Plan, end_of, make_plan
@@ -114,6 +121,7 @@ class RestoreAll:
         results = []
         if not check:
             await self._set_settings(document)
+            await self._skip_numbers(document)
         for entry in sorted(document.logs, key=lambda one: one.shard_id):
             result = Result(entry.shard_id, entry.name)
             results.append(result)
@@ -159,6 +167,7 @@ class RestoreAll:
         with another end.
         """
         wanted = {one.shard_id for one in document.logs}
+        numbers = document.numbers
         present = {one.shard_id: one for one in await self._client.hakeeper.list_shards()}
         for shard_id, info in present.items():
             status = await self._client.shard(shard_id).status()
@@ -167,6 +176,12 @@ class RestoreAll:
             if not new and not (begun and shard_id in wanted):
                 raise InvalidArgument(
                     f"the cluster is not empty: log {shard_id} ({info.name}) is in use",
+                    field="cluster",
+                )
+            if shard_id not in wanted and numbers is not None and numbers.names(shard_id):
+                raise InvalidArgument(
+                    f"log {shard_id} ({info.name}) has an id that another log had in the archived "
+                    "cluster: delete it, or begin a cluster without it",
                     field="cluster",
                 )
             if begun:
@@ -185,6 +200,16 @@ class RestoreAll:
             tail_read_bytes_per_s=document.tail_read_bytes_per_s or None,
             catch_up_read_bytes_per_s=document.catch_up_read_bytes_per_s or None,
         )
+
+    async def _skip_numbers(self, document: Document) -> None:
+        """INV-RESTORE-9. It comes before the first log, which gets replica ids, too."""
+        if document.numbers is None:
+            self._progress(
+                "the archive does not say which numbers were given out: ids of AllocateIds, of "
+                "logs and of TN shards begin at 1 again"
+            )
+            return
+        await self._client.hakeeper.skip_numbers(document.numbers.given_out())
 
     async def _one(
         self,
@@ -277,14 +302,29 @@ class RestoreAll:
             raise InvalidArgument("the archive has no grants", field="grants")
         keeper = self._client.hakeeper
         theirs = f"/{document.cluster_id}/client/"
-        own = f"/{(await keeper.cluster_state()).cluster_id}/client/"
+        state = await keeper.cluster_state()
+        own = f"/{state.cluster_id}/client/"
+        logs = {one.shard_id for one in state.shards}
         # First what is denied: nobody gets in between by a grant that a denial goes with.
-        for one in document.denials:
+        for one in self._about(logs, document.denials):
             await keeper.change_denial(one.identity.replace(theirs, own), one.scope, deny=one.roles)
-        for one in document.grants:
+        for one in self._about(logs, document.grants):
             await keeper.change_access(
                 one.identity.replace(theirs, own), one.scope, grant=one.roles
             )
+        for quota in document.quotas:
+            identity = quota.identity.replace(theirs, own)
+            values: dict[str, Any] = quota.values()
+            await keeper.set_quota(identity, **values)
+
+    def _about(self, logs: Collection[int], rules: Iterable[Grant]) -> Iterator[Grant]:
+        """The rules but those over a log that is not there, since it had been deleted, say."""
+        for one in rules:
+            shard = scoped_shard(one.scope)
+            if shard is None or shard in logs:
+                yield one
+            else:
+                self._progress(f"left out, there is no log {shard}: {one.identity} {one.scope}")
 
 
 def _check_end(shard_id: int, status: log_pb2.GetShardStatusResponse, end: End) -> None:

@@ -18,25 +18,21 @@ know none; then the log gives out none, unless the operator says above which one
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from logservice_wire.digest import Digester, digest_text
 from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.folder import Files
-from logservice.archive.manifest import ArchiveDamaged, Manifest, Row, marked, shard_ids
+from logservice.archive.manifest import Manifest, Row, marked, shard_ids
 from logservice.archive.restore_point import end_at
 from logservice.archive.restore_source import Run, check_object, object_runs
 from logservice.archive.restoring import TIMESTAMP_MAX, Promise, timestamps_after
 from logservice.lineage import LINEAGE_BYTES, NO_LINEAGE
 from logservice.sealing_keys import Keys
-
-_OBJECT: Final = re.compile(r"objects/\d{20}-[0-9a-f]+\.parquet")
-"""No name that an archiver gives leads out of the log's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +210,6 @@ def _history(rows: list[Row], cluster_id: str) -> tuple[int, bytes, int]:
             raise ArchiveDamaged(detail=f"{where} is of cluster {row.cluster_id}")
         if not 1 <= row.first_lsn < row.end_lsn <= bounds.RESTORED_LSN_MAX:
             raise ArchiveDamaged(detail=f"{where} has no range")
-        if not row.missing and not _OBJECT.fullmatch(row.object):
-            raise ArchiveDamaged(detail=f"{where} names no object of ours")
         if row.lineage_number < 0 or row.writer_epoch < epoch:
             raise ArchiveDamaged(detail=f"{where} has an older epoch than the one before")
         number, epoch = max(number, row.lineage_number), row.writer_epoch

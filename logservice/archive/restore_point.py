@@ -24,7 +24,8 @@ from collections.abc import Iterator, Sequence
 
 from logservice_wire.errors import InvalidArgument
 
-from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
+from logservice.archive.damage import ArchiveDamaged
+from logservice.archive.manifest import Manifest, Row
 from logservice.archive.restore_source import Run, check_object, object_runs
 from logservice.sealing_keys import Keys
 

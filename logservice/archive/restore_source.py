@@ -21,13 +21,15 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from logservice_client import GapReason
+from logservice_client.read_result import gap_too_new
 from logservice_wire.block import Block, block_of_columns
 from logservice_wire.digest import Digester
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
+from logservice.archive.damage import ArchiveDamaged
+from logservice.archive.manifest import Manifest, Row
 from logservice.archive.range_file import Rows, read_rows
 from logservice.archive.verifying import check_bytes, opened
 from logservice.sealing_keys import Keys
@@ -118,7 +120,7 @@ class Run:
 
 def check_object(manifest: Manifest, row: Row) -> None:
     """Raises ArchiveDamaged unless the bytes of a row's object are those that were archived."""
-    with _opened(manifest, row) as file:
+    with manifest.open(row) as file:
         check_bytes(file, row)
 
 
@@ -126,21 +128,14 @@ def check_object(manifest: Manifest, row: Row) -> None:
 def object_runs(manifest: Manifest, row: Row, keys: Keys | None) -> Iterator[Iterator[Run]]:
     """The runs of a row's object."""
     with (
-        _opened(manifest, row) as file,
+        manifest.open(row) as file,
         opened(file, row, manifest.path(row.object), keys) as plain,
     ):
         yield runs(plain, row.first_lsn, row.end_lsn)
 
 
-def _opened(manifest: Manifest, row: Row) -> BinaryIO:
-    try:
-        return manifest.files.open(manifest.path(row.object))
-    except FileNotFoundError as error:
-        raise ArchiveDamaged(detail=f"{row.object} is gone") from error
-
-
 def runs(file: BinaryIO, first_lsn: int, end_lsn: int) -> Iterator[Run]:
-    """The runs of an object about [first_lsn, end_lsn). Raises ArchiveDamaged."""
+    """The runs of an object about [first_lsn, end_lsn). Raises ArchiveDamaged, CodecMissing."""
     lsn, time_us = first_lsn, 0
     for rows in read_rows(file, first_lsn, end_lsn):
         for run in _runs(rows, lsn):
@@ -167,8 +162,10 @@ def _runs(rows: Rows, lsn: int) -> Iterator[Run]:
         part = record.slice(at, end - at)
         _check_time(time_us, lsn + at)
         if reason is not None:
-            if reason not in _REASONS or part.null_count != len(part):
+            if part.null_count != len(part) or reason < 1:
                 raise ArchiveDamaged(detail=f"a gap for reason {reason} at LSN {lsn + at}")
+            if reason not in _REASONS:
+                raise gap_too_new(lsn + at, end - at)
             yield Run(lsn + at, end - at, reason, time_us)
         else:
             written_us = written[at].as_py()

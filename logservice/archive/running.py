@@ -29,6 +29,7 @@ from logservice.archive.lag import Metrics
 from logservice.archive.manifest import Manifest, mark
 from logservice.archive.settings import Settings, keys_of
 from logservice.archive.shipping import Shipper
+from logservice.background import begin_task
 from logservice.safe_text import safe_text
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class Archiver:
                     for shipper in await self._chosen():
                         shard_id = shipper.shard.shard_id
                         if shard_id not in self._tasks:
-                            self._tasks[shard_id] = asyncio.create_task(self._ship_on(shipper))
+                            self._tasks[shard_id] = self._begin_shipping(shipper)
                 await asyncio.sleep(bounds.ARCHIVE_CHOOSE_S)
         finally:
             for task in self._tasks.values():
@@ -134,6 +135,14 @@ class Archiver:
                 )
                 found.append(shipper)
         return found
+
+    def _begin_shipping(self, shipper: Shipper) -> asyncio.Task[None]:
+        def ended(task: asyncio.Task[None]) -> None:
+            # One that broke begins anew when the logs are chosen next; another one has no more.
+            if task.cancelled() or task.exception() is not None:
+                self._tasks.pop(shipper.shard.shard_id, None)
+
+        return begin_task(self._ship_on(shipper), ended)
 
     async def _ship_on(self, shipper: Shipper) -> None:
         name = safe_text(shipper.name)

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from logservice_wire.errors import InvalidArgument
 
-from logservice.archive.manifest import ArchiveDamaged
+from logservice.archive.damage import ArchiveDamaged
 from logservice.sealing_keys import KEY_BYTES, Keys
 
 MAGIC: Final = b"LSSEAL1\0"

@@ -34,6 +34,7 @@ from logservice.archive.lag import Lag, Metrics
 from logservice.archive.manifest import FORMAT, End, Manifest, Row
 from logservice.archive.range_file import RangeWriter
 from logservice.archive.settings import ArchiveSection
+from logservice.background import begin_task
 from logservice.lineage import NO_LINEAGE
 from logservice.sealing_keys import Keys
 
@@ -291,7 +292,7 @@ async def _in_thread(call: Callable[..., ValueT], *given: Any) -> ValueT:
     """Call where it may wait. Who is cancelled waits for its end: nobody else may use what it uses
     until then.
     """
-    work = asyncio.ensure_future(asyncio.to_thread(call, *given))
+    work = begin_task(asyncio.to_thread(call, *given), awaited=True)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from logservice_client import LogClient
 from logservice_wire.errors import (
+    CodecMissing,
     InvalidArgument,
     LogServiceError,
     ShardDeleted,
@@ -25,8 +26,9 @@ from logservice_wire.errors import (
     Truncated,
 )
 
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.folder import Files
-from logservice.archive.manifest import ArchiveDamaged, Manifest, Row
+from logservice.archive.manifest import Manifest, Row
 from logservice.archive.range_file import digest_of_object
 from logservice.archive.sealing import unseal
 from logservice.sealing_keys import Keys
@@ -101,7 +103,7 @@ async def verify(
                 continue
             try:
                 await asyncio.to_thread(_check_object, manifest, row, keys)
-            except (ArchiveDamaged, InvalidArgument) as error:
+            except (ArchiveDamaged, CodecMissing, InvalidArgument) as error:
                 found.problems.append(f"{row.object}: {error}")
                 continue
             if client is not None:
@@ -112,11 +114,7 @@ async def verify(
 
 
 def _check_object(manifest: Manifest, row: Row, keys: Keys | None) -> None:
-    try:
-        file = manifest.files.open(manifest.path(row.object))
-    except FileNotFoundError as error:
-        raise ArchiveDamaged(detail="it is gone") from error
-    with file:
+    with manifest.open(row) as file:
         check_bytes(file, row)
         file.seek(0)
         with opened(file, row, manifest.path(row.object), keys) as records:
@@ -128,7 +126,7 @@ def _check_object(manifest: Manifest, row: Row, keys: Keys | None) -> None:
 def check_bytes(file: BinaryIO, row: Row) -> None:
     """Read the object. Raises ArchiveDamaged when it is not what the row says (INV-ARCHIVE-2)."""
     sha256, size = hashlib.sha256(), 0
-    while chunk := file.read(_CHUNK_BYTES):
+    while size <= row.object_bytes and (chunk := file.read(_CHUNK_BYTES)):
         sha256.update(chunk)
         size += len(chunk)
     if (size, sha256.hexdigest()) != (row.object_bytes, row.sha256):

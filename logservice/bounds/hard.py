@@ -148,6 +148,10 @@ those that follow: no cluster gives out so many."""
 RECOVERED_ID_STEP: Final = 2**40
 """The same for the ids of AllocateIds, which come in ranges."""
 
+GIVEN_OUT_MAX: Final = 2**61
+"""A number that another cluster says to have given out. An archive that says a higher one lies, and
+must not use up the numbers of the cluster that it is restored into."""
+
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 """A state machine command; HAKeeper's largest is the heartbeat of a store with many replicas."""
 
@@ -692,6 +696,7 @@ _HARD: Final = {
         RECOVERED_NUMBER_STEP,
         RECOVERED_REPLICA_STEP,
         RECOVERED_ID_STEP,
+        GIVEN_OUT_MAX,
         APPEND_TIME_US_MAX,
         BLOCK_PLAIN_BYTES_MAX,
         BLOCK_RATIO_MAX,

@@ -14,6 +14,11 @@ CONNECTION_GRACE_S: Final = 30.0
 """Calls of a client's connection that reached its age may go on for so long; then they are cut, and
 the client resumes them on a new one."""
 
+PEER_AGE_LOOK_S: Final = 10.0
+"""Between two looks whether a connection between stores has lived for as long as it may. Timers
+stand still while the host is suspended, so a connection outlives its end by this at most once the
+host has woken up."""
+
 PEER_DRAIN_S: Final = 0.5
 """How long a peer connection that reached its age waits for answers still due: less than an
 election."""
@@ -57,6 +62,10 @@ METADATA_BYTES_MAX of headers each they are 64 MiB."""
 
 IDENTITY_STREAMS_MAX: Final = 4096
 """Streams of one identity."""
+
+QUOTA_DEBT_S_MAX: Final = 150.0
+"""For so long an identity waits at most for what it owes: what the largest request costs at the
+lowest rate, whatever was under way when a rate was set."""
 
 QUOTA_LOOK_S: Final = 1.0
 """A stream that waits for its identity's rate looks so often whether it is another one by now."""

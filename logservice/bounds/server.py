@@ -41,6 +41,12 @@ DEADLINE_MARGIN_SHARE: Final = 0.2
 CONCURRENT_RPCS_MAX: Final = 20_000
 """Calls that a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
 
+CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
+"""A configuration, or a ring of keys: the longest has some kilobytes."""
+
+RELOAD_READ_S: Final = 30.0
+"""So long a reload waits for its files. A file system that is gone must not end all reloads."""
+
 GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
 """Bytes of the largest Read answer, which its last block may overshoot, plus the fields around the
 blocks."""
@@ -175,6 +181,10 @@ UNDELIVERED_AGE_S: Final = 1.0
 largest size in a tenth of it. An excess that lasts for less is not seen, so an attacker can add
 what a link carries meanwhile."""
 
+UNDELIVERED_LOOK_S_MAX: Final = 2.0
+"""From the end of a look at undelivered bytes to the next one at the most, however long it took: of
+8192 connections it takes a fifth of a second."""
+
 HALF_CALLS_SWEEP_S: Final = 1.0
 """Between two looks for calls that ended without a request."""
 
@@ -234,7 +244,31 @@ connections."""
 
 CONNECTIONS_LOOK_S: Final = 0.1
 """Between two looks at who is connected. A flood may exceed its bound by what comes in between;
-CLIENT_CONNECTIONS_MAX, which gRPC keeps, holds at any moment."""
+FLOOD_EXCESS_MAX says when the kernel lets less come. CLIENT_CONNECTIONS_MAX, which gRPC keeps,
+holds at any moment."""
+
+CONNECTIONS_LOOK_S_MIN: Final = 0.02
+"""Between two looks while many connect."""
+
+CONNECTIONS_LOOK_S_MAX: Final = 0.5
+"""From the end of a look to the next one at the most, however long it took: so late the kernel may
+be told of a flood."""
+
+ARRIVALS_MAX: Final = 16
+"""After so many arrivals a look comes early: an eighth of ADDRESS_HALF_OPEN_MAX."""
+
+FLOOD_EXCESS_MAX: Final = 32
+"""Connections of one address that were cut for a bound and are not closed yet. Above it the kernel
+drops most of those that this address begins: a quarter of ADDRESS_HALF_OPEN_MAX."""
+
+FLOOD_HALVINGS_MAX: Final = 10
+"""One new connection in 2 ** 10 passes in the worst flood. The share doubles with each look that
+comes after it, so that a second or a few after its end everything passes."""
+
+FLOOD_ADDRESSES_MAX: Final = 24
+"""Addresses of which the kernel drops connections at a time; those beyond it are bounded by the
+looks alone. The kernel goes through the list for every new connection. Kernels before 6.9 let a
+socket have 20 KiB for two such lists, and an IPv6 address takes 400 bytes of each."""
 
 CONNECTIONS_REST_S: Final = 1.0
 """While nobody is connected a look comes so seldom; who connects or calls ends the rest."""
@@ -252,6 +286,16 @@ ADMIN_THREADS: Final = 4
 
 ADMIN_CONNECTIONS_MAX: Final = 64
 """Connections to the admin port: Prometheus, a few browsers, probes."""
+
+ADMIN_ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of answers of the admin port that wait for their readers: half a MiB of each connection."""
+
+ADMIN_PATIENCE_S: Final = 30.0
+"""A client of the admin port has so long for the rest of a request, and to take an answer: a line
+of 33 kB/s takes a MB in it."""
+
+ADMIN_CONNECTION_AGE_S: Final = 600.0
+"""After so long the answer to the next request is a connection's last one: forty scrapes."""
 
 ADMIN_REQUEST_BYTES_MAX: Final = 16 * 1024
 """Header and body of a request to the admin port; nothing there takes a body."""
@@ -405,6 +449,11 @@ EVENTS_SILENT_S: Final = 20.0
 """Without such an answer for so long the watchers are sent to other stores; an election of shard 0
 takes a few seconds."""
 
+VISIT_OVERDUE_S: Final = 60.0
+"""Visits of the truncation worker are overdue when none has ended for three intervals and this. A
+visit of thousands of replicas on a busy disk takes seconds; a minute fills no disk that was below
+its mark."""
+
 ARCHIVER_LINE_BYTES_MAX: Final = 65536
 """Of a line that the archiver of a store says; what is longer is not logged."""
 
@@ -416,6 +465,14 @@ LOG_LEVEL_S_MAX: Final = 604_800
 """For how long a store may be told another log level, a week: what is wanted longer belongs
 into its configuration, where people look."""
 
+LOG_WAITING_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of log lines that wait for stderr to take them, some thousand lines; what comes beyond is
+counted."""
+
+LOG_LAST_LINES_S: Final = 1.0
+"""A process that ends waits for so long until its last lines are taken: a reader that reads takes
+them in milliseconds."""
+
 MEMORY_FULL_TELL_S: Final = 60.0
 """For how long a store has an alarm after somebody had to pay for a full part of its memory: a
 person who looks every minute sees it."""
@@ -425,6 +482,10 @@ person who looks every minute sees it."""
 COMPLETION_TIMEOUT_S: Final = 1.0
 """How long the shell waits for what the cluster knows of what may stand next, whatever has to be
 asked for that; a person who pressed a key then goes on typing."""
+
+COMMAND_TIME_LEFT_MIN_S: Final = 0.1
+"""A call of `logctl` is given so much at least when the command's time is over. It fails in that
+time, and says how."""
 
 COMPLETION_NAMES_MAX: Final = 100
 """Names that completion offers; nobody reads more, and what is typed next narrows them."""

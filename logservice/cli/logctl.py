@@ -16,28 +16,30 @@ _DECLARED = "logservice.cli.declared.commands"
 _SECTIONS = {
     "Records": {
         "append": (f"{_CTL}.records:append", "Append records: arguments, or lines of stdin."),
-        "read": (f"{_CTL}.records:read", "Print the records of a log up to its tail."),
-        "follow": (f"{_CTL}.records:follow", "Print the records of a log, and wait for more."),
+        "read": (f"{_CTL}.records:read", "Print the records of a shard up to its tail."),
+        "follow": (f"{_CTL}.records:follow", "Print the records of a shard, and wait for more."),
         "lsn-at": (f"{_CTL}.lsn_at:lsn_at", "Print the first LSN appended at a time, or later."),
         "truncate": (f"{_CTL}.shards:truncate", "Let every record up to an LSN go."),
         "writer": (f"{_CTL}.shards:writer", "Take the right to append, or give it back."),
         "hold": (f"{_CTL}.shards:hold", "Keep records from an LSN on, whatever is truncated."),
         "session": (
             f"{_CTL}.named_sessions:session",
-            "Show a log's named sessions, or let some go.",
+            "Show a shard's named sessions, or let some go.",
         ),
         "digest": (
             f"{_CTL}.digests:digest",
-            "Print the digest of a log from FROM_LSN to before TO_LSN.",
+            "Print the digest of a shard from FROM_LSN to before TO_LSN.",
         ),
         "timestamps": (f"{_CTL}.shards:timestamps", "Allocate timestamps that nobody else gets."),
         "ids": (f"{_CTL}.cluster:ids", "Allocate ids that nobody else gets."),
     },
-    "Logs": {
-        "shard": (f"{_CTL}.shard:shard", "Create, find, change, move, close or delete one log."),
-        "shards": (f"{_CTL}.cluster:shards", "Show all logs, and where their replicas are."),
-        "status": (f"{_CTL}.shards:status", "Show a log's positions, writer and holds."),
-        "transfer": (f"{_CTL}.cluster:transfer", "Hand the leadership of a log to another store."),
+    "Shards": {
+        "shard": (f"{_CTL}.shard:shard", "Create, show, change, move, close or delete one shard."),
+        "shards": (f"{_CTL}.shard_list:shards", "List the shards, and where their replicas are."),
+        "transfer": (
+            f"{_CTL}.cluster:transfer",
+            "Hand the leadership of a shard to another store.",
+        ),
     },
     "Stores": {
         "stores": (f"{_CTL}.store_verbs:stores", "Show all stores; drain, protect or forget one."),
@@ -97,7 +99,8 @@ _SECTIONS = {
     type=duration,
     default="10s",
     show_default=True,
-    help="How long a request may take, retries included (LOGSERVICE_TIMEOUT).",
+    help="How long a command may take, retries included; where its help says so, each part of it"
+    " (LOGSERVICE_TIMEOUT).",
 )
 @click.option(
     "--tls-ca",

@@ -4,7 +4,7 @@ Theory of operation. Every key has a counter. A call takes the range [first, fir
 later call for that key gets any id of that range. A caller that does not know the outcome of its
 call repeats it with the same request id and gets the same range: the state, and so its snapshot,
 remembers the newest ALLOCATE_REQUESTS_REMEMBERED requests. Ids start at 1, so 0 stays free for
-"none".
+"none"; after a recovery or a restore they start far above what was given out (`given_out`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def apply_allocate(state: State, request: AllocateIds) -> Outcome:
         return Applied(value=known, count=request.count, duplicate=True)
     if request.key not in state.id_counters and len(state.id_counters) >= bounds.ALLOCATE_KEYS_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.ALLOCATE_KEYS_MAX)})
-    first = state.id_counters.get(request.key, 1)
+    first = state.id_counters.get(request.key, state.ids_from)
     if first + request.count > _ID_MAX:
         return Rejected(Reason.TOO_LARGE, {"limit": str(_ID_MAX), "name": "ids"})
     state.id_counters[request.key] = first + request.count

@@ -211,6 +211,8 @@ def tell_outcome(
     elif isinstance(proposal, verbs.SetQuota):
         who = proposal.quota.identity or "every identity"
         tell(state, EventKind.VERB, text=f"quota of {who} is changed")
+    elif isinstance(proposal, verbs.SkipNumbers):
+        tell(state, EventKind.VERB, text="numbers of another cluster are skipped")
     elif isinstance(proposal, verbs.CancelWish):
         tell(state, EventKind.VERB, text=f"wish {proposal.wish} is withdrawn")
     elif isinstance(proposal, verbs.CancelOperator):

@@ -30,6 +30,7 @@ from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.recovery import RecoverCluster
 from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder, TransferLeader
+from logservice.hakeeper.given_out import given_out
 from logservice.hakeeper.logs.change import apply_change, named
 from logservice.hakeeper.logs.deletion import apply_delete
 from logservice.hakeeper.repair import check, rehearsal
@@ -129,6 +130,8 @@ class HAKeeperRsm:
             return directory_page(self._state, query.since, query.after, query.limit)
         if isinstance(query, queries.GetEvents):
             return feed.page(self._state, query.after, query.limit)
+        if isinstance(query, queries.GetGivenOut):
+            return given_out(self._state)
         if isinstance(query, queries.GetPhase):
             return self._state.phase.value
         if isinstance(query, queries.IsQuiet):

@@ -458,6 +458,8 @@ class State(Struct, array_like=True, forbid_unknown_fields=True, dict=True):
     quotas: dict[str, IdentityQuota] = {}
     """By identity; that of "" is of every identity. See `stores.quotas`."""
     quotas_version: int = 0
+    ids_from: int = 1
+    """Where the ids of a key begin that has given out none yet; see `given_out`."""
 
     def sorted_stores(self) -> list[StoreState]:
         """All stores, by store id."""

@@ -11,7 +11,7 @@ none. An id that is in one stays in one.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from logservice import bounds
@@ -44,6 +44,36 @@ def bury(state: State, shard: ShardId) -> None:
     if at < len(ranges) and ranges[at][0] == shard + 1:
         high, last = at + 1, ranges[at][1]
     ranges[low:high] = [(first, last)]
+
+
+def bury_ranges(state: State, ranges: Iterable[tuple[int, int]]) -> bool:
+    """Add all ids of these ranges but those of logs that live. False, and nothing, without room."""
+    living = sorted(int(one) for one in state.shards)
+    pieces = list(state.deleted)
+    for first, last in ranges:
+        for shard in living[bisect_left(living, first) : bisect_right(living, last)]:
+            if first < shard:
+                pieces.append((first, shard - 1))
+            first = shard + 1
+        if first <= last:
+            pieces.append((first, last))
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(pieces):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
+        else:
+            merged.append((first, last))
+    if len(merged) > bounds.HAKEEPER_DELETED_RANGES_MAX:
+        return False
+    state.deleted = merged
+    return True
+
+
+def behind_deleted(state: State, shard: ShardId) -> ShardId:
+    """The first id from there on that is in no range."""
+    ranges = state.deleted
+    at = bisect_right(ranges, int(shard), key=_first) - 1
+    return ShardId(ranges[at][1] + 1) if is_deleted(state, shard) else shard
 
 
 def buried(state: State, shards: Iterable[ShardId]) -> tuple[ShardId, ...]:

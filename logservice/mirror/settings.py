@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.regular_file import read_regular
 from msgspec import Meta
 
 from logservice import bounds
@@ -58,7 +59,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path) -> Settings:
     """Read the file. Raises InvalidArgument, naming the key."""
     try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_regular(path, bounds.CONFIG_FILE_BYTES_MAX).decode("utf-8")
+        found: Any = tomllib.loads(text)
         settings = msgspec.convert(found, Settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
         raise InvalidArgument(f"{path}: {error}", field="config") from error

@@ -184,6 +184,7 @@ class NodeHost:
             self.replicas.directory_failed,
             self._segment_made,
             self.replicas.damaged,
+            self.ticker.moment,
         )
         self._started = True
         self.replicas.open()
@@ -362,10 +363,11 @@ class NodeHost:
     def on_unreachable(self, store: StoreId) -> None:
         """See `TransportHandler`."""
         self.tell(PeerUnreachable(store))
-        for replica in list(self.replicas.running.values()):
-            for member in replica.raft.membership.members:
-                if member.store_id == store:
-                    replica.unreachable(member.replica_id)
+        with self.ticker.moment:
+            for replica in list(self.replicas.running.values()):
+                for member in replica.raft.membership.members:
+                    if member.store_id == store:
+                        replica.unreachable(member.replica_id)
 
     async def on_request(self, peer: PeerIdentity, method: str, body: bytes) -> bytes:
         """See `TransportHandler`."""

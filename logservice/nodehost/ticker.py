@@ -9,6 +9,13 @@ election timer back that has not heard of those ten yet. So whoever does somethi
 calls `catch_up` first, which counts the ticks that have passed, and `look_again` behind it: the
 ticker asks anew when something is due, and sleeps shorter if that is earlier.
 
+A turn of the loop may last longer than a tick, and what a tick does to a replica catches up, too.
+So work that goes through many replicas is one `moment`: the ticks that have passed are counted
+before it, and none inside it. A count is a moment itself.
+
+INV-HOST-TICK-3: no tick is counted inside another, nor inside a moment: a pass over the replicas of
+a store meets no pass that another one began inside it.
+
 INV-HOST-TICK: a stall of this process counts against nobody. A timer that is late by a tick or more
 counts as one tick for every replica here, however late it is and whatever was slept for, because
 what the others sent meanwhile, which would have kept its election timer or its check of the quorum
@@ -26,6 +33,27 @@ from collections.abc import Callable
 from contextvars import Context
 
 from logservice.clock import Clock
+from logservice.invariants import invariant
+
+
+class Moment:
+    """A block in which no tick is counted (INV-HOST-TICK-3); see `Ticker.moment`. One inside
+    another ends with the outer one.
+    """
+
+    __slots__ = ("_catch_up", "depth")
+
+    def __init__(self, catch_up: Callable[[], None]) -> None:
+        """`catch_up` counts the ticks that have passed."""
+        self._catch_up = catch_up
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self._catch_up()
+        self.depth += 1
+
+    def __exit__(self, *raised: object) -> None:
+        self.depth -= 1
 
 
 class Ticker:
@@ -58,6 +86,8 @@ class Ticker:
         self._later = False
         self._context = Context()
         """Nothing that happens in a tick belongs to the call in which the timer was set."""
+        self.moment = Moment(self.catch_up)
+        """`with ticker.moment:` counts the ticks that have passed, and none inside the block."""
 
     def start(self) -> None:
         """The first tick comes after its time."""
@@ -72,7 +102,7 @@ class Ticker:
 
     def catch_up(self) -> None:
         """Something is about to happen to a replica: count the ticks that were slept through."""
-        if self._sleeps > 1 and self._timer is not None:
+        if self._sleeps > 1 and self._timer is not None and not self.moment.depth:
             self._catch_up()
 
     def _catch_up(self) -> None:
@@ -134,12 +164,15 @@ class Ticker:
             self._sleep(1)
 
     def _count(self, ticks: int, until_s: float, left: int, now_s: float) -> None:
-        # Set first: what is told of the ticks may itself call `catch_up`.
         self._counted_s, self._sleeps = until_s, left
+        self.moment.depth += 1
         try:
+            invariant(self.moment.depth == 1, "INV-HOST-TICK-3", depth=self.moment.depth)
             self._passed(ticks, now_s)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
+        finally:
+            self.moment.depth -= 1
 
     def _asked(self) -> int:
         try:

@@ -116,6 +116,9 @@ class LogState:
     hold_changes: int = field(default=0, compare=False)
     """How often a hold was set, renewed or ended in this object: for whoever looks for changes. It
     is not replicated."""
+    holds_since: dict[str, Index] = field(default_factory=dict, compare=False)
+    """By name, the revision in which this object saw a hold come to its LSN; none for a hold that
+    stands as a snapshot had it. It is not replicated."""
     append_time_us: int = 0
     """That of the newest block entry, in microseconds since 1970; 0 before the first that has
     one."""
@@ -286,12 +289,16 @@ class LogState:
 
     def put_hold(self, name: str, hold: Hold) -> None:
         """The hold of that name is this one from here on."""
+        known = self.holds.get(name)
+        if known is None or known.lsn != hold.lsn:
+            self.holds_since[name] = hold.revision
         self.holds[name] = hold
         self.hold_changes += 1
 
     def drop_hold(self, name: str) -> None:
         """There is no hold of that name any more."""
         del self.holds[name]
+        self.holds_since.pop(name, None)
         self.hold_changes += 1
 
     def retain(self, lsn: Lsn) -> Lsn:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.events import Event, emit
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class ArchiverProcess:
             self._failed(error.errno or 0)
             return
         self._process = process
-        self._listening = asyncio.create_task(self._listen(process))
+        self._listening = begin_task(self._listen(process))
         emit(logger, Event.ARCHIVER_STARTED, pid=process.pid)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:

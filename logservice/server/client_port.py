@@ -309,6 +309,7 @@ class ClientPort:
             limits.address_connections_max,
             self._clients,
             one_identity=self._tls is None,
+            admins=frozenset(self._config.security.admins),
         )
 
     def _clients_begin(self) -> str:
@@ -338,4 +339,5 @@ class ClientPort:
             identities if tls.enabled else None,
             name_of,
             limits.of,
+            parts.host.clock,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from logservice.clock import Clock
 from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.server.schedule import TruncationSchedule
@@ -23,18 +24,29 @@ class DirectoryCompany:
         interval_s: float,
         on_fatal: Callable[[BaseException], None],
         background: Callable[[Callable[[], Awaitable[None]]], None],
+        clock: Clock,
     ) -> None:
         """`interval_s`: of truncation. `background` runs work until the store stops."""
         self._interval_s = interval_s
         self._on_fatal = on_fatal
         self._background = background
+        self._clock = clock
         self._schedules: dict[TruncationWorker, TruncationSchedule] = {}
 
     def schedule(self, worker: TruncationWorker) -> None:
         """Let the worker visit its replicas from now on."""
-        schedule = TruncationSchedule(worker, self._interval_s, self._on_fatal)
+        schedule = TruncationSchedule(worker, self._interval_s, self._on_fatal, self._clock)
         self._schedules[worker] = schedule
         schedule.start()
+
+    @property
+    def visit_age_s(self) -> float:
+        """Seconds since the newest visit ended, of the directory where that is longest ago."""
+        return max((one.visit_age_s for one in self._schedules.values()), default=0.0)
+
+    def alarms(self) -> list[str]:
+        """What a person must look at: visits that are overdue."""
+        return [alarm for one in self._schedules.values() for alarm in one.alarms()]
 
     def visit_every(self, interval_s: float) -> None:
         """Another interval of truncation, also for directories that come later."""

@@ -1,17 +1,16 @@
-"""log_format: the log of a store process on stderr, for people (console) or machines (JSON).
+"""log_format: the log of a store process, for people (console) or machines (JSON).
 
 Either form has one line per record; a traceback stays inside its line in JSON. Events
 (`logservice.events`) carry their name and fields. A record that is logged while a call is served
 carries the call's ids (`trace`). They are looked up only when a line is written, so a call that
 logs nothing pays nothing. Control characters in text from others are escaped (`safe_text`): nobody
-writes lines into our log, or gives orders to a terminal that shows it.
+writes lines into our log, or gives orders to a terminal that shows it. `log_lines` writes them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import sys
 import textwrap
 import time
 from collections.abc import Mapping
@@ -78,11 +77,13 @@ class JsonFormat(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def configure(section: LoggingSection, store: str) -> None:
-    """Send the root logger to stderr in the form of `section`."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormat(store) if section.format == "json" else ConsoleFormat())
-    logging.basicConfig(level=section.level.upper(), handlers=[handler], force=True)
+def formatter_of(section: LoggingSection, store: str) -> logging.Formatter:
+    """The form that `section` names."""
+    return JsonFormat(store) if section.format == "json" else ConsoleFormat()
+
+
+def quiet() -> None:
+    """Libraries say only what is worth a line."""
     for name, level in _QUIET.items():
         logging.getLogger(name).setLevel(level)
 

@@ -21,6 +21,7 @@ from logservice.memory_part import MemoryPart
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.server.client_port import ClientPort
+from logservice.server.monitor.port.waiting_answers import WaitingAnswers
 
 _MIB = 1 << 20
 
@@ -34,6 +35,7 @@ class MemoryFigures:
         parts: StoreParts,
         transport: TcpTransport,
         port: ClientPort,
+        admin: WaitingAnswers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nobody has paid yet."""
@@ -41,6 +43,7 @@ class MemoryFigures:
         self._parts = parts
         self._transport = transport
         self._port = port
+        self._admin = admin
         self._clock = clock
         self._paid: dict[str, int] = {}
         self._paid_s: dict[str, float] = {}
@@ -55,6 +58,7 @@ class MemoryFigures:
             "undelivered": self._port.undelivered_bytes,
             "call_lines": self._port.lines.size,
             "peer_partial": self._transport.partial_bytes,
+            "admin_answers": self._admin.used,
             "caches": sum(one.logdb.cache_bytes for one in self._parts.host.directories.working),
             **{name: part.used for name, part in self._shared.items()},
         }
@@ -99,5 +103,6 @@ class MemoryFigures:
             "undelivered": port.undelivered_cut,
             "call_lines": port.lines.crowded_out,
             "peer_partial": self._transport.partial_cuts,
+            "admin_answers": self._admin.cut,
             **{name: part.refused for name, part in self._shared.items()},
         }

@@ -22,10 +22,11 @@ from typing import Any, Final
 
 from logservice_wire.freed_memory import keep_freed_memory
 
-from logservice.config import StoreConfig
+from logservice.background import BROKEN
+from logservice.config import StoreConfig, doubts
 from logservice.events import Event, emit
 from logservice.invariants import InvariantViolation
-from logservice.server import descriptors, log_format
+from logservice.server import descriptors, log_format, log_lines
 from logservice.server.crash import crash
 from logservice.server.edge.wake_ups import WakeUpLoop
 from logservice.server.monitor.own.loop_turns import LoopTurns
@@ -63,14 +64,18 @@ def run_store(
     # Whatever this process creates (records, exports, the audit log) only its own user may read.
     os.umask(0o077)
     tune_interpreter()
-    log_format.configure(config.logging, config.store.store_id)
-    logger.info("version %s, up to %d open files", server_version(), descriptors.raise_limit())
-    try:
-        turns = LoopTurns()
-        with asyncio.Runner(loop_factory=lambda: turns.loop(WakeUpLoop)) as runner:
-            runner.run(_serve(config, turns, read, hung_up))
-    except InvariantViolation as error:
-        crash(error)
+    log_format.quiet()
+    form = log_format.formatter_of(config.logging, config.store.store_id)
+    with log_lines.to_stderr(form, config.logging.level.upper(), stdout=True):
+        logger.info("version %s, up to %d open files", server_version(), descriptors.raise_limit())
+        for doubt in doubts(config):
+            logger.warning("%s", doubt)
+        try:
+            turns = LoopTurns()
+            with asyncio.Runner(loop_factory=lambda: turns.loop(WakeUpLoop)) as runner:
+                runner.run(_serve(config, turns, read, hung_up))
+        except InvariantViolation as error:
+            crash(error)
     return 0
 
 
@@ -94,6 +99,7 @@ async def _serve(
     def on_signal() -> None:
         if stopping.is_set():
             logger.warning("second signal: stopping at once")
+            log_lines.say_last()
             os._exit(128 + signal.SIGTERM)
         stopping.set()
 
@@ -132,7 +138,7 @@ def _reload_soon(loop: asyncio.AbstractEventLoop, store: Store) -> None:
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
-    if isinstance(error, InvariantViolation):
+    if isinstance(error, InvariantViolation) or (BROKEN in context and error is not None):
         crash(error)
     with contextlib.suppress(Exception):
         loop.default_exception_handler(context)

@@ -29,6 +29,7 @@ from typing import Final
 from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ReplicaId, ShardId
@@ -68,7 +69,24 @@ from logservice.trace import Tracing
 _HAND_OVER_S: Final = 3.0
 """How long a stop takes to hand leaderships away; what is left by then needs an election."""
 
+_RENEW_AGAIN_S: Final = 1.0
+"""After a renewal for which there was no descriptor."""
+
 logger = logging.getLogger(__name__)
+
+
+async def _renewed(transport: TcpTransport) -> None:
+    """Have the peer port show the certificates that there are now. For want of a descriptor that
+    may have to wait; the old ones stay meanwhile.
+    """
+    while True:
+        try:
+            await transport.renew_tls()
+        except OSError as error:
+            logger.warning("the peer port shows its old certificate: %s", error)
+            await asyncio.sleep(_RENEW_AGAIN_S)
+        else:
+            return
 
 
 class Store:
@@ -141,7 +159,7 @@ class Store:
         parts = self._parts = StoreParts(settings_of(self._config, keys), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
-        memory = self._memory = MemoryFigures(self._config, parts, transport, port)
+        memory = self._memory = MemoryFigures(self._config, parts, transport, port, monitor.answers)
         monitor.attach(
             parts,
             transport.stats,
@@ -153,12 +171,13 @@ class Store:
             tokens.figures if tokens is not None else dict,
             port.connections,
             lambda shard: truncation_standing.of(parts.host, parts.workers, shard),
+            lambda: self._company.visit_age_s if self._company is not None else 0.0,
         )
         self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
         company = self._company = DirectoryCompany(
-            self._config.truncation.interval_s, crash, self._background
+            self._config.truncation.interval_s, crash, self._background, parts.host.clock
         )
         for worker in parts.workers:
             company.schedule(worker)
@@ -238,6 +257,7 @@ class Store:
             *(self._parts.host.clocks.alarms() if self._parts is not None else ()),
             *(self._archiver.alarms() if self._archiver is not None else ()),
             *(self._memory.alarms() if self._memory is not None else ()),
+            *(self._company.alarms() if self._company is not None else ()),
         ]
 
     async def stop(self) -> None:
@@ -250,9 +270,10 @@ class Store:
             await self._changes.stop()
         if self._company is not None:
             await self._company.stop()
-        for task in self._tasks:
+        running = [*self._tasks, *self._renewals]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         if self._parts is not None:
             await self._hand_over(self._parts.host)
         if self._client_port is not None:
@@ -338,9 +359,7 @@ class Store:
             return
         transport = self._parts.host.transport
         assert isinstance(transport, TcpTransport)
-        task = asyncio.get_running_loop().create_task(transport.renew_tls())
-        self._renewals.add(task)
-        task.add_done_callback(self._renewals.discard)
+        self._renewals.add(begin_task(_renewed(transport), self._renewals.discard))
 
     def _background(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work`, and end the process when it fails, as INV-STORE-1 says."""
@@ -353,7 +372,7 @@ class Store:
             except BaseException as error:  # noqa: BLE001 - reported, and the process ends
                 crash(error)
 
-        self._tasks.append(asyncio.create_task(guarded()))
+        self._tasks.append(begin_task(guarded()))
 
     # --- stopping ---------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from logservice import versions
 from logservice.sim.config import (
     SimConfig,
     draw,
+    make_costly,
     make_encrypted,
     make_few_drives,
     make_hold_readers,
@@ -43,8 +44,9 @@ from logservice.versions import VersionRange
 SEED_CPU_MAX_S = 120.0
 """Fifty times what a seed takes."""
 
-IDLE_CPU_MAX_SHARE = 0.1
-"""Processor time for each simulated second of an idle hour: five times what one takes."""
+IDLE_CPU_MAX_SHARE = 0.2
+"""Processor time for each simulated second of an idle hour: four times what one takes on a busy
+machine of two cores (0.044 s)."""
 
 
 @dataclass(slots=True)
@@ -95,9 +97,12 @@ ZONES = (0, 2, 3)
 
 IDLE_SHARE = 0.01
 """Of the draw of calm worlds: those that live an hour more, in which nothing happens. Such an hour
-takes half a minute of processor time, so about one seed in five hundred has one."""
+takes two or three minutes of processor time, so about one seed in five hundred has one."""
 
 IDLE_S = 3600.0
+
+IDLE_KEYS_INTERVAL_S = 300.0
+"""How long a store's key is the active one in a world with an idle hour."""
 
 LOUD_SHARE = 0.6
 """Up to where the draw of a world without faults gives it a loud log. Not at the first cluster
@@ -135,6 +140,13 @@ MIRRORS_SHARE = 0.5
 ENCRYPTED_SHARE = 0.2
 """Of worlds of version 2 those whose stores encrypt their entries. It is drawn by a chance of its
 own, so that the others stay as they were."""
+
+COSTLY_SHARE = 0.15
+"""Of worlds of version 2 with faults and without a rogue those in which turns of the loop take
+time. It is drawn by a chance of its own, so that the others stay as they were."""
+
+COSTLY_INTERVALS_S = (0.3, 1.0, 3.0)
+"""How often one does."""
 
 RETENTION_SHARE = 0.25
 """Of worlds of version 2 those whose logs have a retention. They have no rogue and no upgrade, and
@@ -185,6 +197,9 @@ def world_of(
             if not config.idle_s and _may_retain(seed):
                 make_retaining(config)
         return config
+    costly = random.Random(f"costly turns/{seed}")
+    if highest > versions.FIRST and not config.rogue and costly.random() < COSTLY_SHARE:
+        make_costly(config, costly.choice(COSTLY_INTERVALS_S))
     config.upgrade = not version and chance > 1 - UPGRADE_SHARE
     # Beside a rogue nobody administers: whatever changes in HAKeeper then is the rogue's doing.
     config.administered = not config.rogue and highest > versions.FIRST and chance < ADMINISTERED
@@ -240,6 +255,9 @@ def idle(config: SimConfig) -> None:
     config.heartbeat_interval_s, config.store_timeout_s = 2.0, 10.0
     config.truncation_interval_s = 60.0
     config.scrub_interval_s = config.compare_interval_s = 600.0
+    # Nothing is written that a new key could seal, so every old one is kept, and a change goes
+    # through all of them: a key a second makes that thousands (seed 920000013).
+    config.keys_interval_s = max(config.keys_interval_s, IDLE_KEYS_INTERVAL_S)
 
 
 def run_seed(

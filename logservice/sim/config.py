@@ -151,6 +151,8 @@ class SimConfig:
     disk_fail_interval_s: float = 0.0
     disk_full_interval_s: float = 0.0
     stall_interval_s: float = 0.0
+    long_turn_interval_s: float = 0.0
+    """How often a turn of a store's loop takes time, about, until the world heals; 0: none does."""
     stands: bool = False
     """Replicas get stuck: their apply stands still; see `faults.standing`."""
     apply_stuck_s: float = APPLY_STUCK_S
@@ -428,6 +430,11 @@ def make_encrypted(config: SimConfig) -> None:
     """Let every store encrypt its entries, with another key now and then."""
     chance = random.Random(f"keys/{config.seed}")
     config.encrypted, config.keys_interval_s = True, chance.choice((0.7, 3.0, 10.0))
+
+
+def make_costly(config: SimConfig, interval_s: float) -> None:
+    """Let turns of the loop take time: some more than a tick."""
+    config.long_turn_interval_s = interval_s
 
 
 def make_standing(config: SimConfig) -> None:

@@ -24,7 +24,7 @@ from logservice.raft.messages import Message
 from logservice.sealing_keys import Keys
 from logservice.sim.config import SimConfig
 from logservice.sim.disk import SimDisk
-from logservice.sim.loop import Process, SimLoop
+from logservice.sim.loop import Cost, Process, SimLoop
 from logservice.sim.net import SimNet, SimTransport
 from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
@@ -150,6 +150,9 @@ class Store(ObservedStore, Protocol):
 
     stall_s: float
     """By how much longer every disk operation takes."""
+
+    cost: Cost
+    """What the turns of its loop take."""
 
     versions: VersionRange
     """What the program of its next life knows."""

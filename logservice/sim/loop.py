@@ -9,6 +9,10 @@ client, or the world itself. So the death of a process is exact: its callbacks n
 nothing is cleaned up. A pause (SIGSTOP) keeps them, in order. A clock of its own makes its timers
 early or late.
 
+A callback takes no time, unless its process has a `cost`. Then that draws what each callback takes:
+its clock goes on by a part of it whenever the callback looks at it, what it sends leaves so much
+later, and the next callback of the process waits for the end.
+
 - INV-SIM-TIME: virtual time never goes back, and does not stand still for ever: as many callbacks
   at one moment as `CALLBACKS_PER_MOMENT_MAX` are a loop that feeds itself.
 - INV-SIM-CLOCK: no timer is early on the clock that it was set on.
@@ -32,6 +36,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor as FuturesExecutor
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from logservice.invariants import invariant
@@ -46,6 +51,28 @@ CALLBACKS_PER_MOMENT_MAX = 500_000
 """A thousand times what the busiest world does without time passing."""
 
 
+@dataclass(slots=True)
+class Cost:
+    """A callback takes up to `most_s` every `interval_s` or so, and the others nothing; 0: none
+    does. count: how many did.
+    """
+
+    chance: random.Random
+    interval_s: float
+    most_s: float
+    count: int = 0
+    _next_s: float = 0.0
+
+    def draw_s(self, now_s: float) -> float:
+        """What the callback takes that begins now."""
+        if not self.interval_s or now_s < self._next_s:
+            return 0.0
+        self.count += 1
+        taken_s = self.chance.random() * self.most_s
+        self._next_s = now_s + taken_s + self.chance.expovariate(1.0) * self.interval_s
+        return taken_s
+
+
 class Process:
     """What can die, pause, and have a clock of its own.
 
@@ -53,7 +80,21 @@ class Process:
     another Process.
     """
 
-    __slots__ = ("_global", "_local", "alive", "context", "held", "name", "paused", "rate", "tasks")
+    __slots__ = (
+        "_global",
+        "_left_s",
+        "_local",
+        "alive",
+        "busy_until_s",
+        "context",
+        "cost",
+        "held",
+        "name",
+        "paused",
+        "rate",
+        "spent_s",
+        "tasks",
+    )
 
     def __init__(self, name: str, now_s: float = 0.0, local_s: float = 0.0, rate: float = 1.0):
         """`local_s`: what its clock shows at virtual time `now_s`."""
@@ -65,8 +106,32 @@ class Process:
         self.context = contextvars.Context()
         self.context.run(_PROCESS.set, self)
         self.rate = rate
+        self.cost: Cost | None = None
+        """What its callbacks take; None: nothing."""
+        self.busy_until_s = 0.0
+        """When its newest callback has ended."""
+        self.spent_s = 0.0
+        """What the callback that runs has taken so far."""
+        self._left_s = 0.0
         self._global = now_s
         self._local = local_s
+
+    def begin_turn(self, cost: Cost, now_s: float) -> None:
+        """A callback begins."""
+        self._left_s = cost.draw_s(now_s)
+        self.busy_until_s = now_s + self._left_s
+
+    def end_turn(self) -> None:
+        """It has returned."""
+        self.spent_s = self._left_s = 0.0
+
+    def clock_s(self, now_s: float) -> float:
+        """What its clock shows to the callback that runs at virtual time `now_s`."""
+        if self._left_s and self.cost is not None:
+            taken_s = self.cost.chance.random() * self._left_s
+            self.spent_s += taken_s
+            self._left_s -= taken_s
+        return self.local(now_s + self.spent_s)
 
     def local(self, now_s: float) -> float:
         """What its clock shows at virtual time `now_s`."""
@@ -169,7 +234,8 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         """Call back in `process` after virtual `delay_s`, whatever its clock says."""
         handle = _Outside(process, callback, args, process.context)
-        self._push(self.now_s + delay_s if delay_s > 0.0 else self.now_s, handle)
+        begins_s = self.now_s + self.current.spent_s
+        self._push(begins_s + delay_s if delay_s > 0.0 else begins_s, handle)
         return handle
 
     def kill(self, process: Process) -> None:
@@ -235,7 +301,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """The clock of the process that is running."""
-        return self.current.local(self.now_s)
+        return self.current.clock_s(self.now_s)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
         """See `asyncio`. The process keeps hold of its tasks."""
@@ -356,14 +422,20 @@ class SimLoop(asyncio.BaseEventLoop):
             if process.paused:
                 process.held.append(handle)
                 continue
+            if process.busy_until_s > self.now_s:
+                self._push(process.busy_until_s, handle)
+                continue
             self.current = process
             ran += 1
+            if process.cost is not None:
+                process.begin_turn(process.cost, self.now_s)
             try:
                 handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001 - the world judges it
                 self.call_exception_handler({"message": "in a callback", "exception": error})
+            process.end_turn()
         self.current = self.world
         self.callbacks += ran
         self._at_this_moment += ran
@@ -389,7 +461,10 @@ class SimClock:
         self._steps = steps
 
     def monotonic(self) -> float:
-        return self._process.local(self._loop.now_s)
+        return self._process.clock_s(self._loop.now_s)
+
+    # No host of this world is suspended; a process that is paused counts on.
+    boottime = monotonic
 
     def wall_us(self) -> int:
         # Whatever the rate of the monotonic clock: a time service keeps the time of day.

@@ -48,13 +48,15 @@ from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.faults.damage import Damage
 from logservice.sim.faults.zones import label_of
 from logservice.sim.interfaces import CLUSTER, DATA_DIRECTORY, Crash, World
-from logservice.sim.loop import Process, SimClock, ahead_us
+from logservice.sim.loop import Cost, Process, SimClock, ahead_us
 from logservice.sim.net import SimTransport
 from logservice.sim.observed import ObservedHAKeeperRsm, ObservedLogRsm, observe_logdb
 from logservice.state_machine import StateMachine
 from logservice.versions import ONLY_FIRST
 
 _ADMIT_TIMEOUT_S = 2.0
+_TURN_TICKS_MAX = 2.5
+"""What a turn takes at the most, in worlds in which turns take time: more than a tick."""
 _REPLAY_ENTRIES_MAX = 40
 """So that replays reach their bound: the logs of a world are short."""
 
@@ -82,6 +84,12 @@ class SimStore:
         self.damage = Damage(self)
         self.wanted_up = True
         self.stall_s = 0.0
+        self.cost = Cost(
+            random.Random(f"turns/{number}/{world.config.seed}"),
+            world.config.long_turn_interval_s,
+            _TURN_TICKS_MAX * world.config.tick_ms / 1000,
+        )
+        """What the turns of its loop take."""
         self.versions = ONLY_FIRST if world.config.upgrade else world.config.versions
         self.ring = self._with_key(None) if world.config.encrypted else None
         self._executors: list[SimExecutor] = []
@@ -141,6 +149,8 @@ class SimStore:
         self.process = loop.process(
             f"{self.store_id}#{self.lives}", local_s=self.chance.uniform(0, 1000), rate=self.rate
         )
+        if self.cost.interval_s:
+            self.process.cost = self.cost
         self._executors, self._tasks = [], []
         self.parts = None
         self.transport = None
@@ -237,6 +247,8 @@ class SimStore:
             counts[f"repair {what}"] += count
         for what, count in self.parts.comparer.counts.items():
             counts[f"compare {what}"] += count
+        counts["fault turns that took time"] += self.cost.count
+        self.cost.count = 0
         counts["catch-up turns that waited"] += self.parts.host.catch_up.delayed
         for scrubber in self.parts.scrubbers:
             damages = scrubber.progress.damages

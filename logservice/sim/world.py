@@ -354,6 +354,7 @@ class World:
         faults.delay_mean_s = min(faults.delay_mean_s, 0.003)
         for store in self.stores:
             store.stall_s = 0.0
+            store.cost.interval_s = 0.0
             store.disk.heal()
             if store.gave_up_a_directory and not store.disk.lost:
                 # The fault is gone, but the store trusts what failed again only in another life.

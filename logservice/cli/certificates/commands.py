@@ -199,5 +199,6 @@ def show(directory: Path, files: tuple[Path, ...], within_days: int, form: str) 
                 and left > datetime.timedelta(days=within_days),
             }
         )
-    show_rows(form, rows, "certificates")
+    main = ("file", "identity", "not_after", "days_left", "valid")
+    show_rows(form, rows, "certificates", main=main)
     return exit_codes.OK if all(row["valid"] for row in rows) else exit_codes.NEGATIVE

@@ -42,11 +42,11 @@ Changes are in force on every store within two heartbeats.
 
 \b
 IDENTITY  spiffe://<trust domain>/cluster/<cluster id>/client/<name>
-SCOPE     *              every log, and the cluster itself
-          cluster        state, verbs, ids, new logs, this list
-          shard/7        one log
-          name/wal       the log of that name
-          name/wal-*     every log whose name begins so
+SCOPE     *              every shard, and the cluster itself
+          cluster        state, verbs, ids, new shards, this list
+          shard/7        one shard
+          name/wal       the shard of that name
+          name/wal-*     every shard whose name begins so
 ROLES     append, read, truncate, hold, admin
 
 A denial wins over every grant, and may be about all identities that begin so:
@@ -136,7 +136,7 @@ def check(session: Session, identity: str, shard: int, role: str, form: str) -> 
     """Say whether IDENTITY has ROLE over SHARD, and why.
 
     SHARD 0 is the cluster. It is decided by the list as HAKeeper has it, and as stores decide.
-    Some verbs on a log are also for who has the role over the cluster.
+    Some verbs on a shard are also for who has the role over the cluster.
     """
     named = parse_uri(identity)
     if named is None or named.kind is not IdentityKind.CLIENT:

@@ -14,6 +14,7 @@ from logservice_wire.errors import DeadlineExceeded
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.time_left import left_s, now_s
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.output import output_option, say, show_rows
 from logservice.safe_text import safe_text
@@ -28,10 +29,11 @@ _ASK_S: Final = 0.5
 def zones(session: Session, form: str) -> None:
     """Show the zones, and what is in each.
 
-    That is stores, replicas, leaders, and the logs that need the zone.
+    That is stores, replicas, leaders, and the shards that need the zone.
 
-    A log needs a zone when a majority of its replicas is there: without the zone it stops. The zone
-    of a store is the label `zone` of its configuration, with `region` in front if that is named.
+    A shard needs a zone when a majority of its replicas is there: without the zone it stops. The
+    zone of a store is the label `zone` of its configuration, with `region` in front if that is
+    named.
     """
     state = session.run(lambda client: client.hakeeper.cluster_state(timeout=session.timeout_s))
     show_rows(form, zone_rows(state), "zones")
@@ -87,7 +89,7 @@ def rebalance(
     """Even the stores' replicas and leaders.
 
     It prints what there is to move, and why. HAKeeper moves a few replicas at a time, and none
-    while a log lacks one. It goes on until nothing is left that pays.
+    while a shard lacks one. It goes on until nothing is left that pays.
     """
     wanted = {"replicas": replicas or not leaders, "leaders": leaders or not replicas}
 
@@ -124,10 +126,9 @@ def _rows(plan: hakeeper_pb2.BalancePlan) -> list[dict[str, object]]:
 
 async def _until_even(client: LogClient, wanted: dict[str, bool], timeout_s: float) -> None:
     """Look until HAKeeper has ended what was begun. Raises DeadlineExceeded: it goes on."""
-    loop = asyncio.get_running_loop()
-    deadline_s, shown = loop.time() + timeout_s, ""
+    ends_s, shown = now_s() + timeout_s, ""
     while True:
-        plan = await client.hakeeper.balance_plan(**wanted, timeout=timeout_s)
+        plan = await client.hakeeper.balance_plan(**wanted, timeout=left_s(ends_s))
         if not plan.replicas_wished and not plan.leaders_wished:
             return
         line = (
@@ -139,6 +140,6 @@ async def _until_even(client: LogClient, wanted: dict[str, bool], timeout_s: flo
         if line != shown:
             say(safe_text(line), err=True)
             shown = line
-        if loop.time() >= deadline_s:
+        if now_s() >= ends_s:
             raise DeadlineExceeded("not done yet; it goes on without anybody who waits")
         await asyncio.sleep(_ASK_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import click
@@ -12,16 +12,29 @@ from logservice_client import LogClient, TlsFiles
 from logservice_client.tls import tls_from_files
 from logservice_wire.errors import InvalidArgument
 
+from logservice.cli.ctl.time_left import left_s, now_s
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The group makes it, and commands get it through `pass_session`."""
+    """The group makes it when the command begins, and commands get it through `pass_session`.
+
+    `patience_s` is what ``--timeout`` says. A command is over in that time: it gives each of its
+    calls `timeout_s`, what is left then. One that goes on as long as there is something to do
+    (follow, read, apply) gives `patience_s` to each part instead, and its help says so.
+    """
 
     endpoints: str
-    timeout_s: float
+    patience_s: float
     tls: TlsFiles | None = None
+    began_s: float = field(default_factory=now_s)
+
+    @property
+    def timeout_s(self) -> float:
+        """What is left of the command's time, and never nothing."""
+        return left_s(self.began_s + self.patience_s)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:

@@ -1,4 +1,4 @@
-"""`logctl shards`, `stores`, `transfer`, `repairs`, `ids`: the cluster."""
+"""`logctl stores`, `transfer`, `repairs`, `ids`: the cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_leader
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.ctl.store_argument import store_argument
-from logservice.cli.ctl.truncation_view import show_truncation
 from logservice.cli.ctl.without_hakeeper import (
+    STORES_IF_ANY,
+    STORES_MAIN,
     remembered,
     show_repairs,
-    show_shards,
     show_stores,
     state_of,
 )
@@ -26,54 +26,6 @@ from logservice.cli.shell.output import output_option, say, show_fields, show_ro
 from logservice.safe_text import safe_text
 
 _shard = shard_argument("shard_id", hakeeper=True)
-
-
-@click.command()
-@shard_argument("shard_id", hakeeper=True, required=False)
-@click.option("--truncation", is_flag=True, help="What holds the space of each replica.")
-@click.option("--stuck", is_flag=True, help="With --truncation: only where space does not come.")
-@output_option
-@pass_session
-def shards(session: Session, shard_id: int | None, truncation: bool, stuck: bool, form: str) -> int:
-    """Show all logs, and where their replicas are.
-
-    With SHARD only that one is shown.
-
-    --truncation shows instead, for each replica, how far it is truncated, which hold keeps more,
-    how many bytes could go, and how the newest visit of its truncation worker ended.
-
-    Exit code 4 when HAKeeper does not answer, or a store with --truncation: what is shown then is
-    what the others know.
-    """
-    if stuck and not truncation:
-        raise click.UsageError("--stuck goes with --truncation")
-    if truncation:
-        return show_truncation(session, form, shard_id, stuck=stuck)
-    state = state_of(session)
-    if isinstance(state, LogServiceError):
-        return show_shards(form, remembered(session, state, form), shard_id)
-    rows = [
-        {
-            "shard": found.shard_id,
-            "name": found.name,
-            "leader": found.leader_store or None,
-            "term": found.term,
-            "replicas": [
-                item.store_id if item.role == "voter" else f"{item.store_id} ({item.role})"
-                for item in found.replicas
-            ],
-            "wanted": found.wanted_replicas,
-            "running": sum(item.reported for item in found.replicas),
-            "first_lsn": max((item.first_lsn for item in found.replicas), default=0),
-            "applied_lsn": max((item.applied_lsn for item in found.replicas), default=0),
-            "epoch": found.membership_epoch,
-            "joint": found.joint,
-        }
-        for found in state.shards
-        if shard_id in (None, found.shard_id)
-    ]
-    show_rows(form, rows, "shards")
-    return exit_codes.OK
 
 
 def _free_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -118,7 +70,8 @@ def stores(session: Session, form: str) -> int:
         }
         for found in state.stores
     ]
-    show_rows(form, rows, f"cluster {state.cluster_id}: {state.state}")
+    title = f"cluster {state.cluster_id}: {state.state}"
+    show_rows(form, rows, title, main=STORES_MAIN, if_any=STORES_IF_ANY)
     return exit_codes.OK
 
 
@@ -128,7 +81,7 @@ def stores(session: Session, form: str) -> int:
 @output_option
 @pass_session
 def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
-    """Hand the leadership of a log to another store.
+    """Hand the leadership of a shard to another store.
 
     Without STORE it is handed to any other that has a replica.
 

@@ -79,7 +79,7 @@ def settings(session: Session, form: str) -> None:
     help="Silence that ends a store's life.",
 )
 @click.option(
-    "--replicas", type=click.IntRange(1, 9), help="Replicas of a log that names no number."
+    "--replicas", type=click.IntRange(1, 9), help="Replicas of a shard that names no number."
 )
 @click.option("--joining", type=click.Choice(["automatic", "by-verb"]), help="How stores join.")
 @click.option("--replica-balance", type=_BALANCE, help="Who begins to even replicas.")

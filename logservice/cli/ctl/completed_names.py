@@ -5,7 +5,7 @@ cluster, which the options before on the line or the environment name. The perso
 meanwhile: so it waits for COMPLETION_TIMEOUT_S at most, also where one question leads to the next,
 and what goes wrong gives no names and no words. Only the verbs need no cluster.
 
-The shell puts what it gets on the command line as it is, and a log may be called anything by
+The shell puts what it gets on the command line as it is, and a shard may be called anything by
 whoever may create one. So a name is offered only if the shell takes it as it stands and `logctl`
 takes it for no option. Digits alone are offered where they are what is meant.
 """
@@ -27,8 +27,8 @@ from logservice.cli.ctl.client_session import Session
 _LIVING = ("creating", "open", "closed")
 
 
-def logs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of living logs that begin so; the first COMPLETION_NAMES_MAX by id."""
+def shards(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of living shards that begin so; the first COMPLETION_NAMES_MAX by id."""
 
     async def work(client: LogClient) -> list[str]:
         found = await client.hakeeper.list_shards(
@@ -71,7 +71,7 @@ def tn_shards(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def holds(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The holds of the log that stands before on the line, by id or by name."""
+    """The holds of the shard that stands before on the line, by id or by name."""
     log = context.params.get("shard")
 
     async def work(client: LogClient) -> list[str]:

@@ -1,4 +1,4 @@
-"""`logctl digest`: whether a range of a log is the same on its replicas, or in two clusters."""
+"""`logctl digest`: whether a range of a shard is the same on its replicas, or in two clusters."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def digest(
     stale: bool,
     form: str,
 ) -> int:
-    """Print the digest of a log from FROM_LSN to before TO_LSN.
+    """Print the digest of a shard from FROM_LSN to before TO_LSN.
 
-    It covers records and gaps, and no blocks: a log that was restored or mirrored elsewhere has
+    It covers records and gaps, and no blocks: a shard that was restored or mirrored elsewhere has
     the same one. --timeout is for each part of the work, not for all of it.
     """
     if from_lsn >= to_lsn:
@@ -68,7 +68,7 @@ def digest(
         return _of_all(session, shard_id, (from_lsn, to_lsn), stale, progress, form)
     found = session.run(
         lambda client: client.shard(shard_id).digest(
-            from_lsn, to_lsn, stale=stale, progress=progress.told, patience=session.timeout_s
+            from_lsn, to_lsn, stale=stale, progress=progress.told, patience=session.patience_s
         )
     )
     fields = {"shard": shard_id, "from_lsn": from_lsn, "to_lsn": to_lsn, **_described(found)}
@@ -97,7 +97,7 @@ def _of_all(
                 stale=stale,
                 address=replica.client_address,
                 progress=lambda at_lsn: progress.told(at_lsn, f"{store}: "),
-                patience=session.timeout_s,
+                patience=session.patience_s,
             )
         except LogServiceError as error:
             return error
@@ -121,7 +121,7 @@ def _of_all(
         else:
             row |= {**_described(answer), "error": None}
         rows.append(row)
-    show_rows(form, rows, f"LSNs {span[0]} to before {span[1]} of log {shard_id}")
+    show_rows(form, rows, f"LSNs {span[0]} to before {span[1]} of shard {shard_id}")
     digests = {row["digest"] for row in rows} - {None}
     if len(digests) > 1:
         say("the replicas differ", err=True)

@@ -22,8 +22,15 @@ from logservice_wire.errors import (
 from logservice_wire.rpcs import Rpc
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 
+from logservice.cli.ctl.time_left import left_s, now_s
+
 _HINTS_MAX: Final = 3
 """How many hints are followed: leaders that change faster than that are worth an error."""
+
+
+class Unreachable(NotReady):
+    """No store answered at the address."""
+
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -36,7 +43,7 @@ def call_store(
     timeout_s: float,
     tls: TlsFiles | None = None,
 ) -> ResponseT:
-    """Call the store. Raises the store's error, or NotReady when it cannot be reached."""
+    """Call the store. Raises the store's error, or Unreachable."""
     with _channel(address, tls) as channel:
         call = channel.unary_unary(
             rpc.path,
@@ -57,15 +64,18 @@ def call_leader(
     timeout_s: float,
     tls: TlsFiles | None = None,
 ) -> ResponseT:
-    """Call the store, and after NOT_LEADER call the store that the error names."""
+    """Call the store, and after NOT_LEADER call the store that the error names, in all that time
+    together.
+    """
+    ends_s = now_s() + timeout_s
     for _ in range(_HINTS_MAX):
         try:
-            return call_store(address, rpc, request, timeout_s, tls)
+            return call_store(address, rpc, request, left_s(ends_s), tls)
         except NotLeader as error:
             if not error.metadata.get("address"):
                 raise
             address = error.metadata["address"]
-    return call_store(address, rpc, request, timeout_s, tls)
+    return call_store(address, rpc, request, left_s(ends_s), tls)
 
 
 def _channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
@@ -85,7 +95,7 @@ def _typed(failure: Any, address: str) -> LogServiceError:
     code: grpc.StatusCode = failure.code()
     message = f"{address}: {code.name}: {failure.details()}"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return NotReady(message)
+        return Unreachable(message)
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return PermissionDenied(message)
     if code is grpc.StatusCode.UNAUTHENTICATED:

@@ -7,6 +7,7 @@ named, because what it knows is missing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,17 @@ from logservice_wire.v1 import admin_pb2, hakeeper_pb2
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.direct_call import call_store
 from logservice.cli.ctl.outside_view import addresses_of
+from logservice.cli.ctl.time_left import left_s, now_s
 from logservice.cli.shell.duration import duration
 from logservice.cli.shell.moment import moment_text
 from logservice.cli.shell.output import Row, output_option, say, show_rows
 
 _AT_ONCE = 16
+
+_STATE_SHARE = 0.4
+"""The share of the time for the question where the stores are."""
+
+_MAIN = ("identity", "last_use", "calls", "streams", "busy", "denials")
 
 NOBODY = "(no identity)"
 """How callers without a certificate that counts are called."""
@@ -80,7 +87,9 @@ def identities(
         if (not denied or any(row.denials for _, row in group))
         and (unused_s is None or last_us(group) <= (time.time() - unused_s) * 1e6)
     ]
-    show_rows(form, [merged(group) for group in chosen], title(answers))
+    rows = [merged(group) for group in chosen]
+    main = [*(("store",) if each_store else ()), *_MAIN]
+    show_rows(form, rows, title(answers), main=main, if_any=("denied_what", "denied_why"))
     tell_errors(answers)
 
 
@@ -91,7 +100,9 @@ def ask(session: Session, identity: str | None = None) -> list[Answer]:
     addresses = addresses_of(session.endpoints)
     try:
         state: hakeeper_pb2.ClusterState = session.run(
-            lambda client: client.hakeeper.cluster_state(stale=True, timeout=session.timeout_s)
+            lambda client: client.hakeeper.cluster_state(
+                stale=True, timeout=session.timeout_s * _STATE_SHARE
+            )
         )
     except LogServiceError as error:
         if not error.retryable:
@@ -99,17 +110,23 @@ def ask(session: Session, identity: str | None = None) -> list[Answer]:
         stores = {address: address for address in addresses}
     else:
         stores = {one.store_id: one.client_address for one in state.stores if one.client_address}
+    each_s = session.timeout_s / math.ceil(len(stores) / _AT_ONCE)
     with ThreadPoolExecutor(_AT_ONCE, "identities") as pool:
         names = sorted(stores)
-        return list(pool.map(lambda name: _ask(session, name, stores[name], identity), names))
+        return list(
+            pool.map(lambda name: _ask(session, name, stores[name], identity, each_s), names)
+        )
 
 
-def _ask(session: Session, store: str, address: str, identity: str | None) -> Answer:
+def _ask(
+    session: Session, store: str, address: str, identity: str | None, limit_s: float
+) -> Answer:
     request = admin_pb2.ListIdentitiesRequest(identity=identity)
     rows: list[admin_pb2.SeenIdentity] = []
+    ends_s = now_s() + min(limit_s, session.timeout_s)
     try:
         while True:
-            page = call_store(address, LIST_IDENTITIES, request, session.timeout_s, session.tls)
+            page = call_store(address, LIST_IDENTITIES, request, left_s(ends_s), session.tls)
             rows += page.identities
             if not page.after:
                 return Answer(page.store_id, rows, page.since_us, page.forgotten)

@@ -1,4 +1,4 @@
-"""`logctl lsn-at`: where a log stood at a time."""
+"""`logctl lsn-at`: where a shard stood at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lsn_at(session: Session, shard: int, time: str, stale: bool, form: str) -> N
     """Print the first LSN appended at a time, or later.
 
     TIME is ISO 8601 (UTC, unless it names a zone) or seconds since 1970. It is compared with the
-    times that the log gave to its blocks, not with the clients' clocks. If nothing is that young,
+    times that the shard gave to its blocks, not with the clients' clocks. If nothing is that young,
     the LSN of the next record is printed. "truncated" says that older records, which are gone, may
     have been meant.
     """

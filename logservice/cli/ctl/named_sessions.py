@@ -1,4 +1,4 @@
-"""`logctl session`: the named sessions of a log, and letting go of those that no job needs."""
+"""`logctl session`: the named sessions of a shard, and letting go of those that no job needs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from logservice.cli.shell.duration import duration
 from logservice.cli.shell.moment import moment_text
 from logservice.cli.shell.output import Row, output_option, show_rows
 
+_MAIN = ("name", "epoch", "appended", "used", "ttl_s")
+
 _shard = shard_argument("shard")
 
 
 @click.group()
 def session() -> None:
-    """Show a log's named sessions, or let some go.
+    """Show a shard's named sessions, or let some go.
 
     A job keeps what it has appended under a name, so that it appends nothing twice.
     """
@@ -50,7 +52,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
         "--unused-for",
         "unused_s",
         type=duration,
-        help="Only those that the log was not asked about for so long, by its append times.",
+        help="Only those that the shard was not asked about for so long, by its append times.",
     )(command)
 
 
@@ -82,17 +84,17 @@ def list_sessions(
     unused_s: float | None,
     form: str,
 ) -> None:
-    """List a log's named sessions, and whose they are.
+    """List a shard's named sessions, and whose they are.
 
     NAMES ending with `*` are the beginnings of names. `appended` counts the blocks of the epoch.
-    `used` is the log's append time then, so of the newest block in it.
+    `used` is the shard's append time then, so of the newest block in it.
     """
 
     async def work(client: LogClient) -> list[Row]:
         found = await client.shard(shard).named_sessions(timeout=ctl.timeout_s)
         return [_row(one) for one in found if _chosen(one, names, owner, unused_s)]
 
-    show_rows(form, ctl.run(work))
+    show_rows(form, ctl.run(work), main=_MAIN, if_any=("state",))
 
 
 @session.command("forget")
@@ -119,7 +121,7 @@ def forget_sessions(
 
     NAMES ending with `*` are the beginnings of names. Records stay. Forget what no job does again:
     what a forgotten one appended is appended a second time when it is done again later. One that is
-    used meanwhile stays.
+    used meanwhile stays. --timeout is for each of them.
     """
 
     async def work(client: LogClient) -> list[Row]:
@@ -133,7 +135,7 @@ def forget_sessions(
                     one.session_id,
                     last_used=one.last_used,
                     override=override,
-                    timeout=ctl.timeout_s,
+                    timeout=ctl.patience_s,
                 )
             except VerbRefused:
                 rows.append(_row(one, "in use"))
@@ -141,4 +143,4 @@ def forget_sessions(
                 rows.append(_row(one, "forgotten"))
         return rows
 
-    show_rows(form, ctl.run(work))
+    show_rows(form, ctl.run(work), main=_MAIN, if_any=("state",))

@@ -40,7 +40,8 @@ def list_operators(session: Session, form: str) -> None:
         }
         for one in state.operators
     ]
-    show_rows(form, rows, "operators")
+    main = ("operator", "shard", "kind", "from", "to", "step", "entries_to_go", "age_ticks")
+    show_rows(form, rows, "operators", main=main, if_any=("error",))
 
 
 @operators.command()

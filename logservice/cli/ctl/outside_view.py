@@ -1,17 +1,21 @@
 """outside_view: what `logctl top` and `doctor` see of a cluster from outside.
 
-Every store is asked whether it answers from *here*, and one store is asked for a report on the
-whole cluster, which it makes after the question. The addresses are those that the caller named and
-those that the report has. A report from a store that reaches HAKeeper is preferred. When no store
-reaches it, every store is asked for its report, and the one with the newest view of HAKeeper
-counts.
+Every store is asked whether it answers from *here*, and the first one that does is asked for a
+report on the whole cluster, which it makes after the question. The addresses are those that the
+caller named and those that the report has. A report from a store that reaches HAKeeper is
+preferred. When no store reaches it, every store is asked for its report, and the one with the
+newest view of HAKeeper counts.
+
+All of that has one end. The report does not wait for those that stand still, and of a store for
+which no time is left nothing is said.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from typing import Final
 
 import msgspec
 from logservice_client.endpoints import parse_endpoints
@@ -21,14 +25,20 @@ from logservice_wire.rpcs import GET_CLUSTER_REPORT, GET_STORE_STATUS
 from logservice_wire.v1 import admin_pb2
 
 from logservice.cli.ctl.direct_call import call_store
+from logservice.cli.ctl.report_time import report_limit_s
+from logservice.cli.ctl.time_left import left_s, now_s
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.cluster.seen import Probe, Seen
 
-_AT_ONCE = 16
+_AT_ONCE: Final = 16
 
-_PROBE_S = 3.0
+_PROBE_S: Final = 3.0
 """Time-out for one store's own status, so that a dead store does not slow the answer down. A
 report may take longer."""
+
+_PROBE_LEAST_S: Final = 0.3
+"""With less time left, a store beside those of the endpoints is not asked: it would look like one
+that does not answer."""
 
 _decoder = msgspec.json.Decoder(ClusterReport)
 
@@ -46,20 +56,24 @@ def addresses_of(endpoints: str) -> list[str]:
 
 
 def view_from_outside(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Seen:
-    """Ask every store. `timeout_s` limits the report, which in turn asks all stores and HAKeeper.
+    """Ask every store, in that time altogether. A store that reports asks all stores and HAKeeper.
 
     Raises InvalidArgument without endpoints. Other failures are in the answer.
     """
     addresses = addresses_of(endpoints)
+    ends_s = now_s() + timeout_s
     with ThreadPoolExecutor(_AT_ONCE, "look") as pool:
 
-        def probe(named: Iterable[str]) -> list[Probe]:
-            limit_s = min(timeout_s, _PROBE_S)
-            return list(pool.map(lambda address: _probe(address, limit_s, tls), named))
+        def probe(address: str) -> Probe:
+            return _probe(address, min(left_s(ends_s), _PROBE_S), tls)
 
-        probes = probe(addresses)
-        reports, error = _reports(probes, pool, timeout_s, tls)
+        def probe_in_time(address: str) -> Probe | None:
+            return probe(address) if ends_s - now_s() >= _PROBE_LEAST_S else None
+
+        asked = [pool.submit(probe, one) for one in addresses]
+        reports, error = _reports(asked, pool, ends_s, tls)
         report = reports[0] if reports else None
+        probes = [one.result() for one in asked]
         if report is not None:
             known = {one.address for one in probes}
             stores = {one.store for one in probes if not one.error}
@@ -70,7 +84,7 @@ def view_from_outside(endpoints: str, timeout_s: float, tls: TlsFiles | None) ->
                 and row.client_address not in known
                 and row.store not in stores
             ]
-            probes += probe(others)
+            probes += filter(None, pool.map(probe_in_time, others))
     return Seen(tuple(probes), report, error, tuple(reports[1:]))
 
 
@@ -98,30 +112,29 @@ def _probe(address: str, timeout_s: float, tls: TlsFiles | None) -> Probe:
 
 
 def _reports(
-    probes: Sequence[Probe], pool: ThreadPoolExecutor, timeout_s: float, tls: TlsFiles | None
+    asked: Sequence[Future[Probe]], pool: ThreadPoolExecutor, ends_s: float, tls: TlsFiles | None
 ) -> tuple[list[ClusterReport], str]:
     """The reports, the best first, or an error when there is none.
 
     One report is enough if it has HAKeeper's present answer; else every store is asked.
     """
+    first = next((one.result() for one in as_completed(asked) if not one.result().error), None)
+    if first is None:
+        return [], asked[0].result().error
 
     def ask(address: str) -> ClusterReport | str:
         try:
-            return fetch(address, timeout_s, tls, made_now=True)
+            return fetch(address, report_limit_s(left_s(ends_s)), tls, made_now=True)
         except LogServiceError as failed:
             return str(failed)
 
-    answering = [one.address for one in probes if not one.error]
-    error = next((one.error for one in probes if one.error), "")
-    found: list[ClusterReport] = []
-    for several in (answering[:1], answering[1:]):
-        for answer in pool.map(ask, several):
-            if isinstance(answer, str):
-                error = answer
-            else:
-                found.append(answer)
-        if any(not report.cluster.hakeeper_error for report in found):
-            break
+    answers = [ask(first.address)]
+    found = [one for one in answers if not isinstance(one, str)]
+    if not found or found[0].cluster.hakeeper_error:
+        others = [one.result() for one in asked]
+        answers += pool.map(ask, [one.address for one in others if not one.error and one != first])
+        found = [one for one in answers if not isinstance(one, str)]
+    error = next((one for one in reversed(answers) if isinstance(one, str)), "")
     return sorted(found, key=_worth), error if not found else ""
 
 

@@ -10,6 +10,7 @@ from logservice_client import LogClient
 from logservice_wire.errors import DeadlineExceeded
 from logservice_wire.v1 import hakeeper_pb2
 
+from logservice.cli.ctl.time_left import left_s, now_s
 from logservice.cli.shell.output import say
 from logservice.safe_text import safe_text
 
@@ -24,16 +25,15 @@ async def watch(client: LogClient, seen: Seen, timeout_s: float) -> None:
     """Look until it is done; each line that differs from the one before is printed once. Raises
     DeadlineExceeded: the wish stays, and HAKeeper goes on.
     """
-    loop = asyncio.get_running_loop()
-    deadline_s, shown = loop.time() + timeout_s, ""
+    ends_s, shown = now_s() + timeout_s, ""
     while True:
-        state = await client.hakeeper.cluster_state(timeout=timeout_s)
+        state = await client.hakeeper.cluster_state(timeout=left_s(ends_s))
         done, line = seen(state)
         if line != shown:
             say(safe_text(line), err=True)
             shown = line
         if done:
             return
-        if loop.time() >= deadline_s:
+        if now_s() >= ends_s:
             raise DeadlineExceeded("not done yet; it goes on without anybody who waits")
         await asyncio.sleep(_ASK_S)

@@ -1,8 +1,8 @@
-"""`logctl append`, `read`, `follow`: append records and print them.
+r"""`logctl append`, `read`, `follow`: append records and print them.
 
-Records are lines: an argument or a line of standard input is one record. Reading prints
-``LSN <tab> record``, or only records with --raw, or one JSON object per line with -o json. A gap
-goes to stderr, or is an object with a "gap" field.
+Records are bytes: an argument is one, and so is a line of standard input without its one end, which
+is ``\n`` or ``\r\n``. Reading prints ``LSN <tab> record``, or only records with --raw, or one JSON
+object per line with -o json. A gap goes to stderr, or is an object with a "gap" field.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def append(
     """Append records: arguments, or lines of stdin.
 
     RECORDS are appended as one block. Without them, the lines of standard input are appended, in
-    blocks of --batch lines.
+    blocks of --batch lines. They are bytes: one end of each line goes, nothing else. --timeout is
+    for each block.
     """
     if not records and expected_lsn is not None:
         raise click.UsageError("--expected-lsn goes with records as arguments")
@@ -75,7 +76,7 @@ def append(
             lsn = await log.append(data, expected_lsn=expected_lsn, timeout=session.timeout_s)
             _show_appended(form, lsn, len(data))
         else:
-            await _append_lines(log, _batches(batch), session.timeout_s, form)
+            await _append_lines(log, _batches(batch), session.patience_s, form)
 
     session.run(work)
 
@@ -83,12 +84,17 @@ def append(
 def _batches(size: int) -> Iterator[list[bytes]]:
     lines: list[bytes] = []
     for line in sys.stdin.buffer:
-        lines.append(line.rstrip(b"\r\n"))
+        lines.append(_record(line))
         if len(lines) == size:
             yield lines
             lines = []
     if lines:
         yield lines
+
+
+def _record(line: bytes) -> bytes:
+    """The line without its one end; everything else is the record's."""
+    return line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
 
 
 async def _append_lines(
@@ -162,9 +168,9 @@ def read(
     stale: bool,
     form: str,
 ) -> None:
-    """Print the records of a log up to its tail.
+    """Print the records of a shard up to its tail.
 
-    That is its tail when the command begins.
+    That is its tail when the command begins. --timeout is for each answer.
     """
 
     async def work(client: LogClient) -> None:
@@ -176,7 +182,7 @@ def read(
         async def items() -> AsyncIterator[Records | Gap]:
             nonlocal lsn
             while True:
-                found = await log.read(lsn, stale=stale, timeout=session.timeout_s)
+                found = await log.read(lsn, stale=stale, timeout=session.patience_s)
                 for item in found.items:
                     yield item
                 if found.next_lsn == lsn or found.next_lsn > last:
@@ -199,9 +205,10 @@ def follow(
     raw: bool,
     form: str,
 ) -> None:
-    """Print the records of a log, and wait for more.
+    """Print the records of a shard, and wait for more.
 
-    It ends when it is interrupted, or a limit is reached.
+    It ends when it is interrupted, or a limit is reached. --timeout is how long it waits for a
+    store that serves it.
     """
 
     async def work(client: LogClient) -> None:
@@ -209,7 +216,7 @@ def follow(
         lsn = start
         if lsn is None:
             lsn = (await log.status(timeout=session.timeout_s)).position.first_lsn
-        items = log.follow(lsn, until_lsn=until, patience=session.timeout_s)
+        items = log.follow(lsn, until_lsn=until, patience=session.patience_s)
         await _print(items, until, count, raw=raw, form=form)
 
     session.run(work)

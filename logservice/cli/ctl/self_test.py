@@ -67,7 +67,8 @@ def self_test(
         text = f"{number}/{len(parts)} {part.store}: {part.what} {part.target}".rstrip()
         say(safe_text(text), err=True)
         rows += [_row(part, figure) for figure in _measured(session, part)]
-    show_rows(form, rows, "self-test")
+    main = ("store", "what", "target", "figure", "value", "unit", "verdict")
+    show_rows(form, rows, "self-test", main=main, if_any=("text",))
     for what, page in _PAGES.items():
         if any(row["what"] == what and row["verdict"] in ("slow", "bad") for row in rows):
             say(f"{what}: see {page}", err=True)

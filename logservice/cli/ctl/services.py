@@ -42,7 +42,8 @@ def list_services(session: Session, form: str) -> None:
         }
         for one in state.services
     ]
-    show_rows(form, rows, "services")
+    main = ("service", "kind", "work_state", "expires_in_s", "replays", "not_held")
+    show_rows(form, rows, "services", main=main, if_any=("waiting_commands",))
 
 
 @services.command()
@@ -81,7 +82,7 @@ def _set(session: Session, service: str, work_state: str, form: str) -> None:
 @output_option
 @pass_session
 def replayed(session: Session, service: str, form: str) -> None:
-    """Show what SERVICE has replayed of which logs, and what that holds.
+    """Show what SERVICE has replayed, and what that holds.
 
     Without SERVICE those of all services are shown.
     """
@@ -103,12 +104,13 @@ def replayed(session: Session, service: str, form: str) -> None:
         if service in ("", one.service_id)
         for held in one.replayed
     ]
-    show_rows(form, rows, "replayed")
+    main = ("service", "shard", "replayed_lsn", "held_from_lsn", "behind_s", "state")
+    show_rows(form, rows, "replayed", main=main)
 
 
 def _standing(held: hakeeper_pb2.ReplayedHold) -> str:
     if held.gone:
-        return "no such log"
+        return "no such shard"
     if held.first_lsn > held.lsn + 1:
         return "records are gone"
     return "held" if 0 < held.held_lsn <= held.lsn + 1 else "not held yet"

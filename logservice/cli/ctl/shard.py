@@ -1,4 +1,4 @@
-"""`logctl shard`: the life of one log, from its creation to its deletion."""
+"""`logctl shard`: the life of one shard, from its creation to its deletion."""
 
 from __future__ import annotations
 
@@ -7,37 +7,20 @@ from collections.abc import Mapping
 
 import click
 from logservice_client import LogClient
-from logservice_wire.errors import LogServiceError
-from logservice_wire.rpcs import GET_STORE_STATUS
-from logservice_wire.v1 import admin_pb2, hakeeper_pb2
+from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import bounds
-from logservice.cli.ctl import shard_adoption, shard_branch, shard_replicas
+from logservice.cli.ctl import shard_adoption, shard_branch, shard_replicas, shard_show
 from logservice.cli.ctl.client_session import Session, pass_session
-from logservice.cli.ctl.completed_names import logs
-from logservice.cli.ctl.direct_call import call_store
+from logservice.cli.ctl.completed_names import shards
+from logservice.cli.ctl.label_option import label_option
 from logservice.cli.ctl.shard_argument import shard_argument
 from logservice.cli.shell.duration import duration
-from logservice.cli.shell.output import output_option, say, show_fields, show_rows
+from logservice.cli.shell.output import output_option, show_fields
 
 _shard = shard_argument("shard_id")
 _NUMBER = click.IntRange(0, 2**62)
 """What HAKeeper takes for a number (`hakeeper.commands.wire_types`)."""
-_STATES = ("creating", "open", "closed", "deleting")
-_BEHIND = ("behind_entries", "behind_bytes", "behind_to_go_s")
-
-
-def _labels(
-    context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    """``key=value`` words."""
-    found: dict[str, str] = {}
-    for word in given:
-        key, separator, value = word.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"expected key=value, not {word!r}", context, option)
-        found[key] = value
-    return found
 
 
 def _name(context: click.Context, option: click.Parameter, given: str) -> str:
@@ -103,7 +86,7 @@ def _policy_options(command: click.decorators.FC) -> click.decorators.FC:
         click.option(
             "--weight",
             type=click.IntRange(1, bounds.SHARD_WEIGHT_MAX),
-            help="Share of a disk that more logs want than it takes; usual: 100.",
+            help="Share of a disk that more shards want than it takes; usual: 100.",
         ),
         click.option("--leader-zone", help="Where the leader should be; '' for anywhere."),
         click.option(
@@ -139,17 +122,17 @@ def _policy(
 
 @click.group()
 def shard() -> None:
-    """Create, find, change, move, close or delete one log."""
+    """Create, show, change, move, close or delete one shard."""
 
 
 @shard.command()
+@click.argument("name", default="", callback=_name)
 @click.option("--id", "shard_id", type=click.IntRange(min=1), help="Default: the next free one.")
-@click.option("--name", default="", callback=_name, help="Default: shard-<id>.")
 @click.option("--replicas", type=click.IntRange(1, 9), help="Default: the cluster's.")
 @_policy_options
-@click.option("--label", "labels", multiple=True, callback=_labels, help="key=value; repeatable.")
+@label_option("One by which it can be found; repeatable.")
 @click.option(
-    "--request-id", default="", help="Say the same one again after an unknown outcome: one log."
+    "--request-id", default="", help="Say the same one again after an unknown outcome: one shard."
 )
 @click.option(
     "--witnesses",
@@ -178,7 +161,10 @@ def create(
     form: str,
     **wanted: object,
 ) -> None:
-    """Create a log; print its id once it accepts appends."""
+    """Create a shard; print its id once it accepts appends.
+
+    Without NAME it is called shard-<id>.
+    """
     policy = _policy(hakeeper_pb2.ShardPolicy(zone_rule="best-effort"), wanted)
 
     async def work(client: LogClient) -> int:
@@ -200,81 +186,12 @@ def create(
     show_fields(form, {"shard": session.run(work)})
 
 
-@shard.command("list")
-@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these.")
-@click.option(
-    "--label", "labels", multiple=True, callback=_labels, help="Only with key=value, or key= any."
-)
-@click.option("--prefix", default="", help="Only names that begin so.")
-@output_option
-@pass_session
-def list_shards(
-    session: Session, states: tuple[str, ...], labels: dict[str, str], prefix: str, form: str
-) -> None:
-    """Print the logs by id, and where they are in their lives."""
-    found = session.run(
-        lambda client: client.hakeeper.list_shards(
-            states=states, labels=labels, name_prefix=prefix, timeout=session.timeout_s
-        )
-    )
-    rows = [
-        {
-            "shard": one.shard_id,
-            "name": one.name,
-            "state": one.state,
-            "replicas": len(one.replicas),
-            "wanted": one.wanted_replicas,
-            "leader": one.leader_store or None,
-            "protected": one.policy.protected,
-            "labels": dict(one.labels),
-        }
-        for one in found
-    ]
-    show_rows(form, rows, "logs")
-
-
 @shard.command()
-@_shard
-@output_option
-@pass_session
-def show(session: Session, shard_id: int, form: str) -> None:
-    """Show what is wanted of SHARD, and what is.
-
-    "Behind" is what each store has not written yet that the leader has, and how many seconds that
-    takes as it goes now; the leader's store says it.
-
-    While HAKeeper is silent a store says what it knows: name, state and replicas. Standard error
-    says so, and how old that is.
-    """
-
-    async def work(client: LogClient) -> tuple[hakeeper_pb2.ShardInfo, bool]:
-        each_s = session.timeout_s / 2
-        try:
-            return await client.hakeeper.shard_info(shard_id, fresh=True, timeout=each_s), True
-        except LogServiceError as error:
-            if not error.retryable:
-                raise
-            return await client.hakeeper.shard_info(shard_id, timeout=each_s), False
-
-    found, fresh = session.run(work)
-    if not fresh:
-        age_s = found.directory_age_ms / 1000
-        known = (
-            f"as a store knew it {age_s:.0f} s ago" if found.directory_index else "it may be old"
-        )
-        say(f"HAKeeper does not answer; {known}", err=True)
-    described = {**_described(found), **_behind(session, found)}
-    if found.directory_index:
-        described = {name: described[name] for name in _IN_A_COPY}
-    show_fields(form, described)
-
-
-@shard.command()
-@click.argument("name", shell_complete=logs)
+@click.argument("name", shell_complete=shards)
 @output_option
 @pass_session
 def resolve(session: Session, name: str, form: str) -> None:
-    """Print the id of the living log called NAME."""
+    """Print the id of the living shard called NAME."""
     found = session.run(
         lambda client: client.hakeeper.resolve_shard(name, timeout=session.timeout_s)
     )
@@ -291,7 +208,7 @@ def resolve(session: Session, name: str, form: str) -> None:
 )
 @click.option("--replicas", type=click.IntRange(1, 9), help="An odd number; they come one by one.")
 @_policy_options
-@click.option("--label", "labels", multiple=True, callback=_labels, help="Set key=value.")
+@label_option("Set it; repeatable.")
 @click.option("--unlabel", multiple=True, help="Remove the label of that key.")
 @output_option
 @pass_session
@@ -308,7 +225,7 @@ def set_wish(
 ) -> None:
     """Change what is wanted of SHARD; what is not named stays.
 
-    Refused with STALE_EPOCH when somebody else changed the log at the same time.
+    Refused with STALE_EPOCH when somebody else changed the shard at the same time.
     """
 
     async def work(client: LogClient) -> int:
@@ -348,7 +265,7 @@ def close(session: Session, shard_id: int, form: str) -> None:
 
 @shard.command()
 @_shard
-@click.option("--name", required=True, help="The log's name, so that nobody deletes another one.")
+@click.option("--name", required=True, help="The shard's name, so that nobody deletes another one.")
 @click.option("--force", is_flag=True, help="Also when it has holds, or is broken.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until every live store removed it.")
 @output_option
@@ -358,7 +275,7 @@ def delete(
 ) -> None:
     """Delete SHARD for ever: its records, replicas and id.
 
-    It is closed first. A log that has holds is deleted only by force, one that is protected not
+    It is closed first. A shard that has holds is deleted only by force, one that is protected not
     even then: first `logctl shard set SHARD --no-protect`. A store that is away removes its replica
     when it comes back.
     """
@@ -372,61 +289,10 @@ def delete(
     show_fields(form, {"deleted": shard_id, "name": name})
 
 
-_IN_A_COPY = ("shard", "name", "state", "wanted_replicas", "replicas")
-"""What a store's copy of the directory has of a log."""
-
-
-def _behind(session: Session, found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
-    """How far each replica is behind the leader, as the leader's store says; None: it cannot."""
-    if found.directory_index or not found.leader_address:
-        return dict.fromkeys(_BEHIND)
-    request = admin_pb2.GetStoreStatusRequest(only_shard=found.shard_id)
-    try:
-        status = call_store(
-            found.leader_address, GET_STORE_STATUS, request, session.timeout_s / 2, session.tls
-        )
-    except LogServiceError:
-        return dict.fromkeys(_BEHIND)
-    late = [one for each in status.replicas for one in each.followers if one.lag_entries]
-    entries = {one.store_id: one.lag_entries for one in late}
-    size = {one.store_id: one.lag_bytes for one in late}
-    to_go = {one.store_id: round(one.to_go_s, 1) if one.to_go_s >= 0 else None for one in late}
-    return dict(zip(_BEHIND, (entries, size, to_go), strict=True))
-
-
-def _described(found: hakeeper_pb2.ShardInfo) -> dict[str, object]:
-    pinned_s = found.leader_wish_ticks / bounds.HAKEEPER_TICKS_PER_S
-    return {
-        "shard": found.shard_id,
-        "name": found.name,
-        "state": found.state,
-        "wanted_replicas": found.wanted_replicas,
-        "witnesses": found.witnesses or None,
-        "replicas": [
-            f"{one.store_id} ({one.role}{', leader' if one.leader else ''})"
-            for one in found.replicas
-        ],
-        "zone_rule": found.policy.zone_rule,
-        "leader_zone": found.policy.leader_zone or None,
-        "leader_pinned_to": (found.leader_wish_store or "where it is") if pinned_s else None,
-        "leader_pinned_for_s": pinned_s or None,
-        "leader_pin_reason": found.leader_wish_reason or None,
-        "protected": found.policy.protected,
-        "learners": dict(sorted(found.policy.learners.items())),
-        "max_bytes_per_s": found.policy.max_bytes_per_s or None,
-        "max_records_per_s": found.policy.max_records_per_s or None,
-        "weight": found.policy.weight,
-        "retention_age_s": found.policy.retention_age_s or None,
-        "retention_bytes": found.policy.retention_bytes or None,
-        "retention_records": found.policy.retention_records or None,
-        "labels": dict(found.labels),
-        "holds": found.holds,
-        "end_lsn": found.end_lsn or None,
-        "closed_index": found.closed_index or None,
-        "held_by": list(found.held_by),
-        "revision": found.revision,
-    }
-
-
-for command in (*shard_replicas.COMMANDS, shard_adoption.adopt, shard_branch.branch):
+for command in (
+    shard_show.show,
+    *shard_replicas.COMMANDS,
+    shard_adoption.adopt,
+    shard_branch.branch,
+):
     shard.add_command(command)

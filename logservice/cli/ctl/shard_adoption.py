@@ -1,4 +1,4 @@
-"""`logctl shard adopt`: HAKeeper takes over what `logservice recover` has rebuilt of logs."""
+"""`logctl shard adopt`: HAKeeper takes over what `logservice recover` has rebuilt of shards."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from logservice_client import LogClient
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.regular_file import read_regular
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.shell.output import output_option, show_rows
@@ -27,14 +28,14 @@ _REPORT_BYTES_MAX = 64 * 1024 * 1024
 @output_option
 @pass_session
 def adopt(session: Session, report: Path, person: str, form: str) -> None:
-    """Go on with logs that were rebuilt by force.
+    """Go on with shards that were rebuilt by force.
 
     REPORT is the file RECOVERED of the new data directory. It is needed when shard 0 was not
     rebuilt with them; say it before the store starts there.
     """
     rows = [row for row in _rows(report) if row[0]]
     if not rows:
-        raise InvalidArgument("it names no log", field="report")
+        raise InvalidArgument("it names no shard", field="report")
 
     async def work(client: LogClient) -> None:
         for shard, membership in rows:
@@ -47,12 +48,10 @@ def adopt(session: Session, report: Path, person: str, form: str) -> None:
 
 
 def _rows(report: Path) -> list[tuple[int, bytes]]:
-    if report.stat().st_size > _REPORT_BYTES_MAX:
-        raise InvalidArgument("that is no report of a recovery", field="report")
     try:
         return [
             (int(row["shard"]), bytes.fromhex(row["membership"]))
-            for row in json.loads(report.read_bytes())
+            for row in json.loads(read_regular(report, _REPORT_BYTES_MAX))
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidArgument("that is no report of a recovery", field="report") from error

@@ -1,7 +1,7 @@
 """shard_argument: the SHARD of every `logctl` command, by id or by name.
 
-Theory of operation. Digits are an id. Anything else is the name of a log, and is asked for before
-the command begins: so a command works on one id, whoever renames the log meanwhile.
+Theory of operation. Digits are an id. Anything else is the name of a shard, and is asked for before
+the command begins: so a command works on one id, whoever renames the shard meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from logservice.cli.ctl.client_session import Session
-from logservice.cli.ctl.completed_names import logs
+from logservice.cli.ctl.completed_names import shards
 
 
 def shard_argument(
@@ -30,7 +30,7 @@ def shard_argument(
             return None
         if text.isdecimal():
             if int(text) < lowest:
-                raise click.BadParameter(f"logs are numbered from {lowest}", context, parameter)
+                raise click.BadParameter(f"shards are numbered from {lowest}", context, parameter)
             return int(text)
         if context.resilient_parsing:
             return text  # completion asks nobody about the words before
@@ -46,5 +46,5 @@ def shard_argument(
         metavar="SHARD" if required else "[SHARD]",
         required=required,
         callback=resolved,
-        shell_complete=logs,
+        shell_complete=shards,
     )

@@ -1,4 +1,4 @@
-"""`logctl shard branch`: a new log that begins as another one that lives."""
+"""`logctl shard branch`: a new shard that begins as another one that lives."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MIB = 1 << 20
 @click.option("--id", "new_id", type=click.IntRange(1), help="Its id; else a new one.")
 @click.option("--from-lsn", type=click.IntRange(1), help="First LSN; else the first there is.")
 @click.option("--to-lsn", type=click.IntRange(1), help="Last LSN; else the last there is.")
-@click.option("--to", "point", help="Up to a time, as the log's append times say it.")
-@click.option("--into", default="", help="Stores of another cluster, which gets the new log.")
+@click.option("--to", "point", help="Up to a time, as the shard's append times say it.")
+@click.option("--into", default="", help="Stores of another cluster, which gets the new shard.")
 @click.option("--into-tls-ca", default="", help="PEM file: who signed their certificates.")
 @click.option("--into-tls-cert", default="", help="PEM file: your certificate there.")
 @click.option("--into-tls-key", default="", help="PEM file: its key.")
@@ -43,7 +43,7 @@ _MIB = 1 << 20
     help="How fast.",
 )
 @click.option("--check", is_flag=True, help="Say what would be done, create nothing.")
-@click.option("--give-up", is_flag=True, help="Delete the log NAME that is not complete yet.")
+@click.option("--give-up", is_flag=True, help="Delete the shard NAME that is not complete yet.")
 @output_option
 @pass_session
 def branch(
@@ -62,7 +62,7 @@ def branch(
     form: str,
     **into_tls: str,
 ) -> None:
-    """Make a new log NAME that begins as SHARD.
+    """Make a new shard NAME that begins as SHARD.
 
     It has the same records, gaps and append times at the same LSNs, and is another lineage. It
     serves nothing until it is complete and has the digest of the source, which goes on meanwhile.
@@ -86,10 +86,10 @@ def branch(
                 other = await closing.enter_async_context(LogClient(into, tls=tls))
             target = await targets.find(other, name, new_id or 0)
             if target is not None and other is client and target.shard_id == shard_id:
-                raise InvalidArgument("a log is no branch of itself", field="name")
+                raise InvalidArgument("a shard is no branch of itself", field="name")
             if give_up:
                 if target is None:
-                    raise InvalidArgument("there is no such log", field="name")
+                    raise InvalidArgument("there is no such shard", field="name")
                 await targets.give_up(other, target)
                 return {"given_up": target.shard_id, "name": name}
             begun = wanted

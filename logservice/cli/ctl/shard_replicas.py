@@ -1,5 +1,5 @@
 """`logctl shard move`, `add-replica`, `remove-replica`, `wishes`, `cancel`, `pin`, `unpin`: where
-the replicas and the leader of one log are.
+the replicas and the leader of one shard are.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def add_replica(
 ) -> int:
     """Bring the next voter that SHARD wants to store TO.
 
-    It waits until the log wants another voter: `logctl shard set SHARD --replicas N`.
+    It waits until the shard wants another voter: `logctl shard set SHARD --replicas N`.
     """
     return _wish(session, form, wait_s, shard_id, "", to_store, reason, force)
 
@@ -97,7 +97,7 @@ def remove_replica(
 ) -> int:
     """Take the voter that SHARD wants no more from store FROM.
 
-    It waits until the log wants fewer voters: `logctl shard set SHARD --replicas N`.
+    It waits until the shard wants fewer voters: `logctl shard set SHARD --replicas N`.
     """
     return _wish(session, form, wait_s, shard_id, from_store, "", reason, force)
 
@@ -162,7 +162,8 @@ def wishes(session: Session, form: str) -> None:
         }
         for one in state.wishes
     ]
-    show_rows(form, rows, "wishes")
+    main = ("wish", "errand", "shard", "from", "to", "step", "result", "age_ticks")
+    show_rows(form, rows, "wishes", main=main)
 
 
 @click.command()

@@ -1,10 +1,9 @@
-"""`logctl truncate`, `status`, `writer`, `hold`, `timestamps`: the state of one shard."""
+"""`logctl truncate`, `writer`, `hold`, `timestamps`: the state of one shard."""
 
 from __future__ import annotations
 
 import click
 from logservice_client import LogClient
-from logservice_wire.v1 import log_pb2
 
 from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.ctl.completed_names import holds
@@ -45,61 +44,6 @@ _override = click.option(
     is_flag=True,
     help="Even if it belongs to another identity; needs the role admin over the shard.",
 )
-
-
-@click.command()
-@_shard
-@click.option("--stale", is_flag=True, help="As one replica has applied it.")
-@output_option
-@pass_session
-def status(session: Session, shard: int, stale: bool, form: str) -> None:
-    """Show a log's positions, writer and holds."""
-
-    async def work(client: LogClient) -> dict[str, object]:
-        found = await client.shard(shard).status(stale=stale, timeout=session.timeout_s)
-        return {
-            "shard": shard,
-            "first_lsn": found.position.first_lsn,
-            "applied_lsn": found.position.applied_lsn,
-            "truncated_lsn": found.truncated_lsn,
-            "requested_truncation_lsn": found.requested_truncation_lsn,
-            "leader_store": found.position.leader_store,
-            "leader_address": found.position.leader_address,
-            "term": found.term,
-            "committed_index": found.committed_index,
-            "applied_index": found.applied_index,
-            "writer_holder": found.writer_holder,
-            "writer_owner": found.writer_owner,
-            "writer_epoch": found.writer_epoch,
-            "holds": {item.name: item.lsn for item in found.holds},
-            "hold_owners": {item.name: item.owner for item in found.holds},
-            "sessions": found.sessions,
-            "next_timestamp": found.next_timestamp,
-            "answered_by": found.store_id,
-            "max_bytes_per_s": found.max_bytes_per_s or None,
-            "max_records_per_s": found.max_records_per_s or None,
-            "appends_delayed": found.appends_delayed,
-            "restoring": _restoring(found),
-            **_lineage(found.position.lineage),
-        }
-
-    show_fields(form, session.run(work))
-
-
-def _lineage(known: log_pb2.Lineage) -> dict[str, object]:
-    """Which history of the log that is: of two that were forked from one, only the ids differ."""
-    if not known.number:
-        return {"lineage": 0, "lineage_id": None, "fork_lsn": None}
-    return {"lineage": known.number, "lineage_id": known.id.hex(), "fork_lsn": known.fork_lsn}
-
-
-def _restoring(found: log_pb2.GetShardStatusResponse) -> str | None:
-    """How far a log is that is not open yet."""
-    if not found.HasField("restoring"):
-        return None
-    if found.restoring.mirror:
-        return f"mirror, LSNs {found.restoring.base_lsn} to {found.restoring.next_lsn - 1}"
-    return f"up to LSN {found.restoring.next_lsn - 1} of {found.restoring.end_lsn - 1}"
 
 
 @click.group()
@@ -215,9 +159,9 @@ def renew_hold(session: Session, shard: int, name: str, form: str) -> None:
 @output_option
 @pass_session
 def list_holds(session: Session, shard: int, form: str) -> None:
-    """List a log's holds, whose they are, and how old.
+    """List a shard's holds, whose they are, and how old.
 
-    `age s` counts from when the hold was last set or renewed, as the store that answers knows: at
+    `age` counts from when the hold was last set or renewed, as the store that answers knows: at
     least so long. `keeps` counts records whose truncation was asked for.
     """
 
@@ -238,7 +182,8 @@ def list_holds(session: Session, shard: int, form: str) -> None:
             for item in found.holds
         ]
 
-    show_rows(form, session.run(work))
+    main = ("name", "lsn", "keeps", "age_s", "expires_in_s", "owner")
+    show_rows(form, session.run(work), main=main)
 
 
 @hold.command("release")

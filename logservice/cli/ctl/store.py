@@ -68,7 +68,7 @@ def store(
     With directory a VERB lets a data directory, which PATH names, come or go while the store runs.
     add: use it; the store's configuration file has to name it by then. drain: its leaders and
     replicas go to other stores, one after the other. undrain: what has not left yet stays. remove:
-    let go of it, once it is drained and empty.
+    let go of it, once it is drained and empty. For add and remove a minute is waited at least.
     """
     if dry_run and what != "reload":
         raise click.UsageError("--dry-run goes with reload")
@@ -145,7 +145,8 @@ def _show(form: str, found: admin_pb2.StoreStatus) -> None:
         }
         for one in found.directories
     ]
-    show_rows(form, rows, "data directories")
+    disk = ("directory", "replicas", "used_bytes", "free_bytes")
+    show_rows(form, rows, "data directories", main=disk, if_any=("full", "failed"))
     rows = [
         {
             "memory": one.part,
@@ -156,6 +157,7 @@ def _show(form: str, found: admin_pb2.StoreStatus) -> None:
         }
         for one in found.memory
     ]
+    say()
     show_rows(form, rows, "memory")
     paths = {one.incarnation: one.path for one in found.directories}
     rows = [
@@ -175,4 +177,5 @@ def _show(form: str, found: admin_pb2.StoreStatus) -> None:
         }
         for item in found.replicas
     ]
-    show_rows(form, rows, "replicas")
+    main = ("shard", "replica", "role", "first_lsn", "applied_lsn", "truncated_lsn")
+    show_rows(form, rows, "replicas", main=main, if_any=("halted",))

@@ -133,7 +133,7 @@ def impact(session: Session, store_ids: tuple[str, ...], form: str) -> int:
     found = session.run(
         lambda client: client.hakeeper.check_impact(store_ids, timeout=session.timeout_s)
     )
-    if form == "table":
+    if form != "json":
         show_fields(
             form,
             {

@@ -1,4 +1,4 @@
-"""`logctl tn`: TN shards, units of the database's work on a log."""
+"""`logctl tn`: TN shards, units of the database's work on a shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logservice.cli.shell.output import output_option, show_fields, show_rows
 def tn() -> None:
     """Show TN shards, create or delete one.
 
-    A TN shard is a unit of the database's work on one log. One service of the kind "tn" serves it
+    A TN shard is a unit of the database's work on one shard. One service of the kind "tn" serves it
     at a time; when that falls silent or drains, HAKeeper gives it to another one. Without a verb
     all are shown.
     """
@@ -43,7 +43,8 @@ def list_tn_shards(session: Session, form: str) -> None:
         }
         for one in state.tn_shards
     ]
-    show_rows(form, rows, "tn shards")
+    main = ("tn_shard", "shard", "service", "standing", "for_s", "replica")
+    show_rows(form, rows, "tn shards", main=main, if_any=("identity",))
 
 
 @tn.command()
@@ -52,9 +53,9 @@ def list_tn_shards(session: Session, form: str) -> None:
 @output_option
 @pass_session
 def create(session: Session, shard_id: int, identity: str, form: str) -> None:
-    """Create the TN shard of the log SHARD.
+    """Create the TN shard of SHARD.
 
-    A log has at most one: created again, it is the same one.
+    A shard has at most one: created again, it is the same one.
     """
     made = session.run(
         lambda client: client.hakeeper.create_tn_shard(
@@ -69,7 +70,7 @@ def create(session: Session, shard_id: int, identity: str, form: str) -> None:
 @output_option
 @pass_session
 def delete(session: Session, tn_shard: int, form: str) -> None:
-    """Delete TN_SHARD; the log stays.
+    """Delete TN_SHARD; the shard stays.
 
     The service that has it ends it with its next heartbeat.
     """

@@ -11,6 +11,7 @@ import click
 from logservice_wire.errors import LogServiceError, NotReady
 
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.time_left import left_s, now_s
 from logservice.cli.shell.output import output_option, say
 from logservice.safe_text import safe_text
 
@@ -30,14 +31,15 @@ class Source:
         self._session = session
         self._addresses = addresses_of(session.endpoints)
 
-    def fetch(self) -> ClusterReport:
-        """The newest report. Raises NotReady when no store answers."""
+    def fetch(self, timeout_s: float) -> ClusterReport:
+        """The newest report. Raises NotReady when no store answers in that time."""
         from logservice.cli.ctl.outside_view import fetch
 
         failure = ""
+        ends_s = now_s() + timeout_s
         for _ in range(len(self._addresses)):
             try:
-                limit_s = min(self._session.timeout_s, _ATTEMPT_S)
+                limit_s = min(left_s(ends_s), _ATTEMPT_S)
                 return fetch(self._addresses[0], limit_s, self._session.tls, made_now=False)
             except LogServiceError as error:
                 failure = str(error)
@@ -63,19 +65,19 @@ def top(session: Session, interval: float, sort: str, count: int | None, form: s
     """Show the cluster on the terminal, live.
 
     Stores, shards, repairs, events. Latencies are of the time since the screen before; append: of
-    the logs that the store leads. Ctrl-C ends it. With -o json, one report is printed: the
+    the shards that the store leads. Ctrl-C ends it. With -o json, one report is printed: the
     documents of the admin port's /api/v1.
     """
     source = Source(session)
     if form == "json":
         from logservice.server.monitor.own.status import to_json
 
-        say(json.dumps(json.loads(to_json(source.fetch()))))
+        say(json.dumps(json.loads(to_json(source.fetch(session.timeout_s)))))
         return
-    _live(source, interval, sort, count)
+    _live(source, session.patience_s, interval, sort, count)
 
 
-def _live(source: Source, interval: float, sort: str, count: int | None) -> None:
+def _live(source: Source, patience_s: float, interval: float, sort: str, count: int | None) -> None:
     from rich.console import Console, RenderableType
     from rich.live import Live
     from rich.text import Text
@@ -90,7 +92,7 @@ def _live(source: Source, interval: float, sort: str, count: int | None) -> None
         for number in itertools.count(1):
             started_s = time.monotonic()
             try:
-                report = source.fetch()
+                report = source.fetch(patience_s)
                 if newest is None or report.cluster.time_us != newest.cluster.time_us:
                     # A store gives the same report to all who ask within a second.
                     before, newest = newest, report

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logservice import bounds
+from logservice.cli.shell.units import size
 from logservice.histogram import quantile
 from logservice.safe_text import safe_text
 from logservice.server.monitor.cluster.rows import ClusterReport, ReplicaRow, ShardRow, StoreRow
@@ -21,7 +22,6 @@ from logservice.server.monitor.own.status import Buckets
 
 SORTS = ("state", "rate", "lag", "shard")
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _FIXED_LINES = 10
 """How many lines the titles, the heads of tables and the lines between them take."""
 
@@ -99,7 +99,7 @@ class Rates:
         return self._per_second(store.durable_writes, old.durable_writes if old else None)
 
     def append(self, store: StoreRow) -> str:
-        """What appends to the logs that it leads took."""
+        """What appends to the shards that it leads took."""
         old = self._stores.get(store.store)
         return _latency(store.append_seconds, old.append_seconds if old else Buckets())
 
@@ -144,15 +144,6 @@ def trouble(shard: ShardRow) -> tuple[int, str]:
     if shard.joint:
         return 4, "changing"
     return 9, "ok"
-
-
-def size(number: float) -> str:
-    """A number of bytes, for people."""
-    for unit in _UNITS[:-1]:
-        if number < 1024:
-            return f"{number:.0f} {unit}"
-        number /= 1024
-    return f"{number:.1f} {_UNITS[-1]}"
 
 
 def _plain(text: str, style: str = "") -> Text:

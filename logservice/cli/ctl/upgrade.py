@@ -8,7 +8,6 @@ back, so it is a verb of its own, and says what it did.
 from __future__ import annotations
 
 import asyncio
-import time
 
 import click
 from logservice_client import LogClient
@@ -16,6 +15,7 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import versions
 from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.time_left import now_s
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import output_option, say, show_fields, show_rows
 from logservice.safe_text import safe_text
@@ -64,7 +64,11 @@ def status(session: Session, form: str) -> int:
 
 
 @upgrade.command("raise")
-@click.option("--wait", is_flag=True, help="Until no older program would start on any live store.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Until no older program would start on any live store; for --timeout more.",
+)
 @output_option
 @pass_session
 def raise_version(session: Session, wait: bool, form: str) -> int:
@@ -82,10 +86,10 @@ def raise_version(session: Session, wait: bool, form: str) -> int:
                 state.next_version, timeout=session.timeout_s
             )
             state = await client.hakeeper.cluster_state(timeout=session.timeout_s)
-        deadline_s = time.monotonic() + session.timeout_s
-        while wait and _behind(state) and time.monotonic() < deadline_s:
+        ends_s = now_s() + session.patience_s
+        while wait and _behind(state) and now_s() < ends_s:
             await asyncio.sleep(_ASK_S)
-            state = await client.hakeeper.cluster_state(timeout=session.timeout_s)
+            state = await client.hakeeper.cluster_state(timeout=session.patience_s)
         return state
 
     state = session.run(run)

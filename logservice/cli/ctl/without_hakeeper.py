@@ -9,46 +9,113 @@ script takes such rows for HAKeeper's answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from logservice_wire.errors import LogServiceError, NotReady, Reason
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.ctl.client_session import Session
+from logservice.cli.ctl.report_time import REPORT_S, report_limit_s
+from logservice.cli.ctl.shard_filter import ShardFilter
 from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import Row, say, show_rows
 from logservice.safe_text import safe_text
 from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
 
-_SHARE: Final = 0.4
-"""The share of the time-out that HAKeeper's own answer gets; the rest is for asking the stores."""
+_SHARE_MAX: Final = 0.4
+_SHARE_MIN: Final = 0.1
+"""The share of the time that HAKeeper's own answer gets: the smaller one where a store would not
+have the time for its report otherwise."""
 
 _SILENT: Final = frozenset(
     {Reason.NOT_READY, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME, Reason.NOT_LEADER, Reason.BUSY}
 )
 
 
+STORES_MAIN: Final = (
+    "store",
+    "alive",
+    "mode",
+    "replicas",
+    "disk_used_bytes",
+    "disk_free_bytes",
+    "ticks_since_heartbeat",
+)
+STORES_IF_ANY: Final = (
+    "mode_reason",
+    "failed_directories",
+    "drained_directories",
+    "full_directories",
+    "stale_s",
+)
+SHARDS_MAIN: Final = (
+    "shard",
+    "name",
+    "state",
+    "leader",
+    "running",
+    "wanted",
+    "first_lsn",
+    "applied_lsn",
+)
+SHARDS_IF_ANY: Final = ("joint", "stale_s")
+"""Which columns of stores and shards people look for; `show_rows`."""
+
+
 def state_of(session: Session) -> hakeeper_pb2.ClusterState | LogServiceError:
     """HAKeeper's answer, or why there is none. Other errors (access, arguments) are raised."""
-    limit_s = session.timeout_s * _SHARE
+    left_s = session.timeout_s
+    limit_s = max(left_s * _SHARE_MIN, min(left_s * _SHARE_MAX, left_s - REPORT_S))
     try:
         return session.run(lambda client: client.hakeeper.cluster_state(timeout=limit_s))
     except LogServiceError as error:
-        if error.reason not in _SILENT:
+        if not is_silence(error):
             raise
         return error
 
 
-def remembered(session: Session, silence: LogServiceError, form: str) -> ClusterReport:
-    """What the stores know. It first says on stderr what that is worth. Raises NotReady."""
+def is_silence(error: LogServiceError) -> bool:
+    """Whether it says that nobody answered, and not that the answer is no."""
+    return error.reason in _SILENT
+
+
+def taken(
+    state: hakeeper_pb2.ClusterState, wanted: ShardFilter
+) -> Iterator[hakeeper_pb2.ShardInfo]:
+    """The shards that are wanted. Raises NotReady of a cluster that does not tell what the filter
+    asks: a store of release 0.1.0 says no states.
+    """
+    for one in state.shards:
+        if wanted.takes(one.shard_id, one.name, one.state or None, one.labels):
+            yield one
+
+
+def remembered_shards(report: ClusterReport, wanted: ShardFilter) -> list[ShardRow]:
+    """The shards that are wanted. Raises NotReady when what is remembered cannot tell."""
+    return [
+        one
+        for one in report.shards
+        if wanted.takes(one.shard, one.name or None, one.state or None, None)
+    ]
+
+
+def remembered(
+    session: Session, silence: LogServiceError, form: str, *, more_follows: bool = False
+) -> ClusterReport:
+    """What the stores know. It first says on stderr what that is worth. Raises NotReady.
+
+    `more_follows`: the stores are asked for something else afterwards, in the rest of the time.
+    """
     from logservice.cli.ctl.outside_view import view_from_outside
 
-    limit_s = session.timeout_s * (1 - _SHARE)
+    limit_s = session.timeout_s
+    if more_follows:
+        limit_s = report_limit_s(limit_s)
     report = view_from_outside(session.endpoints, limit_s, session.tls).report
     if report is None:
         raise NotReady(
-            "neither HAKeeper nor any store answers; `logctl doctor` says what it tried"
+            "neither HAKeeper nor any store answered in time; `logctl doctor` says what it tried"
         ) from silence
     row = report.cluster
     if row.phase == "unknown":
@@ -68,14 +135,15 @@ def remembered(session: Session, silence: LogServiceError, form: str) -> Cluster
 
 def show_stores(form: str, report: ClusterReport) -> int:
     """Print the rows of `logctl stores`."""
-    show_rows(form, [_stale(report, _store(row)) for row in report.stores], "stores")
+    rows = [_stale(report, _store(row)) for row in report.stores]
+    show_rows(form, rows, "stores", main=STORES_MAIN, if_any=STORES_IF_ANY)
     return exit_codes.UNAVAILABLE
 
 
-def show_shards(form: str, report: ClusterReport, shard_id: int | None = None) -> int:
+def show_shards(form: str, report: ClusterReport, wanted: ShardFilter) -> int:
     """Print the rows of `logctl shards`."""
-    shown = [row for row in report.shards if shard_id in (None, row.shard)]
-    show_rows(form, [_stale(report, _shard(row)) for row in shown], "shards")
+    rows = [_stale(report, _shard(row)) for row in remembered_shards(report, wanted)]
+    show_rows(form, rows, "shards", main=SHARDS_MAIN, if_any=SHARDS_IF_ANY)
     return exit_codes.UNAVAILABLE
 
 
@@ -129,6 +197,7 @@ def _shard(row: ShardRow) -> Row:
     return {
         "shard": row.shard,
         "name": row.name,
+        "state": row.state or None,
         "leader": row.leader_store or None,
         "term": row.term,
         "replicas": [
@@ -141,4 +210,6 @@ def _shard(row: ShardRow) -> Row:
         "applied_lsn": row.applied_lsn,
         "epoch": row.epoch,
         "joint": row.joint,
+        "protected": None,
+        "labels": None,
     }

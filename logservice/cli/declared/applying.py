@@ -106,7 +106,9 @@ class Applying:
         except ShardExists as exists:
             # Another run was faster, perhaps of the same file.
             shard = exists.number("shard")
-            found = log_of(await self._keeper.shard_info(shard, fresh=True))
+            found = log_of(
+                await self._keeper.shard_info(shard, fresh=True, timeout=self._timeout_s)
+            )
             if found.name != change.name or different(values, found.values):
                 raise
             return ALREADY

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import click
 from logservice_client import LogClient
 from logservice_wire.errors import InvalidArgument, VerbRefused
+from logservice_wire.regular_file import read_regular
 
 from logservice import bounds
 from logservice.cli.ctl.client_session import Session, pass_session
@@ -64,7 +64,7 @@ def apply(session: Session, file: str, prune: bool, yes: bool, form: str) -> int
 
     It prints what would change, asks, and carries it out step by step; the first refusal ends it.
     Applied again it goes on with what is left. It never deletes a log. `-` is the standard input,
-    and goes with --yes.
+    and goes with --yes. --timeout is for each request of a step.
     """
     if file == "-" and not yes:
         raise click.UsageError("there is nobody to ask while the file is the standard input: --yes")
@@ -93,7 +93,7 @@ def export(session: Session, ids: bool, form: str) -> None:
     `logctl diff` finds no difference from it. It takes the role admin over the cluster. With -o
     json the same is an object, for programs; `diff` and `apply` read the file.
     """
-    found = session.run(lambda client: read(client, session.timeout_s, identities=True))
+    found = session.run(lambda client: read(client, lambda: session.timeout_s, identities=True))
     file = exported(found, ids=ids)
     if form == "json":
         show_fields(form, tomllib.loads(file))
@@ -103,12 +103,10 @@ def export(session: Session, ids: bool, form: str) -> None:
 
 def _declaration(file: str) -> Declaration:
     """Raises InvalidArgument, TooLarge."""
-    limit = bounds.DECLARED_BYTES_MAX + 1
     if file == "-":
-        return parse(sys.stdin.buffer.read(limit))
+        return parse(sys.stdin.buffer.read(bounds.DECLARED_BYTES_MAX + 1))
     try:
-        with Path(file).open("rb") as opened:
-            return parse(opened.read(limit))
+        return parse(read_regular(file, bounds.DECLARED_BYTES_MAX))
     except OSError as error:
         raise InvalidArgument(f"cannot read {file}: {error.strerror}", field="file") from error
 
@@ -116,7 +114,7 @@ def _declaration(file: str) -> Declaration:
 async def _planned(
     client: LogClient, session: Session, wanted: Declaration, *, prune: bool
 ) -> tuple[int, Plan]:
-    present = await read(client, session.timeout_s, identities=wanted.speaks_of_identities)
+    present = await read(client, lambda: session.timeout_s, identities=wanted.speaks_of_identities)
     return present.cluster_version, plan(wanted, present, prune=prune)
 
 
@@ -128,7 +126,7 @@ async def _applied(
     outcomes: list[str],
 ) -> None:
     applying = Applying(
-        client, session.timeout_s, outcomes, lambda line: say(safe_text(line), err=True)
+        client, session.patience_s, outcomes, lambda line: say(safe_text(line), err=True)
     )
     await applying.run(changes, version)
 

@@ -8,7 +8,7 @@ admin over the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from logservice_client import LogClient
 from logservice_wire.v1 import hakeeper_pb2
@@ -52,15 +52,17 @@ class Present(Struct, frozen=True, kw_only=True):
         return next((one for one in self.logs.values() if one.name == name), None)
 
 
-async def read(client: LogClient, timeout_s: float, *, identities: bool) -> Present:
-    """Ask HAKeeper; `identities`: also for the access list. Raises what its answers raise."""
+async def read(client: LogClient, limit_s: Callable[[], float], *, identities: bool) -> Present:
+    """Ask HAKeeper; `limit_s` says before each question how long it may take; `identities`: also
+    for the access list. Raises what its answers raise.
+    """
     keeper = client.hakeeper
-    state = await keeper.cluster_state(timeout=timeout_s)
-    infos = await keeper.list_shards(states=("creating", "open", "closed"), timeout=timeout_s)
+    state = await keeper.cluster_state(timeout=limit_s())
+    infos = await keeper.list_shards(states=("creating", "open", "closed"), timeout=limit_s())
     logs = [log_of(info) for info in infos]
     listed = hakeeper_pb2.AccessList()
     if identities:
-        listed = await keeper.access_list(timeout=timeout_s)
+        listed = await keeper.access_list(timeout=limit_s())
     return Present(
         cluster_id=state.cluster_id,
         cluster_version=state.cluster_version or 1,

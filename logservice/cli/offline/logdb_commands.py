@@ -164,7 +164,7 @@ def _print_records(
             try:
                 found = Block.parse(item.block).records()
             except (CorruptBlock, CodecMissing) as error:
-                notes.append(f"{error.message}: {error.metadata.get('detail', '')}")
+                notes.append(": ".join(filter(None, (error.message, error.metadata.get("detail")))))
                 code = exit_codes.NEGATIVE
                 found = []
             for lsn, record in enumerate(found, item.first_lsn):
@@ -227,4 +227,6 @@ def _show_check(form: str, report: offline.CheckReport) -> None:
         "removed",
         "faulty",
     )
-    show_rows(form, [{name: row[name] for name in shown} for row in replicas], "replicas")
+    rows = [{name: row[name] for name in shown} for row in replicas]
+    main = ("shard", "replica", "term", "first_lsn", "next_lsn", "live_bytes")
+    show_rows(form, rows, "replicas", main=main, if_any=("removed", "faulty"))

@@ -48,7 +48,9 @@ def inspect(directories: Sequence[Path], keys: Keys | None, form: str) -> int:
     if form == "json":
         say(json.dumps([_fields(one) for one in choices]))
     else:
-        show_rows(form, [_row(one, of) for of in choices for one in of.found], "replicas")
+        rows = [_row(one, of) for of in choices for one in of.found]
+        main = ("shard", "store", "replica", "chosen", "term", "last_index", "next_lsn")
+        show_rows(form, rows, "replicas", main=main, if_any=("lineage", "lineage_id", "damage"))
         for one in choices:
             say(_verdict(one))
     return exit_codes.NEGATIVE if any(map(refusal, choices)) else exit_codes.OK

@@ -20,6 +20,7 @@ from logservice.cli.shell import exit_codes
 from logservice.cli.shell.config_option import config_option
 from logservice.cli.shell.output import output_option, say, show_rows
 from logservice.safe_text import safe_text
+from logservice.server import log_lines
 
 _config = config_option("TOML file; deploy/archive.example.toml shows every key.")
 
@@ -52,7 +53,6 @@ def run(config_path: Path, once: bool, until_input_ends: bool) -> int:
 
     settings = load(config_path)
     files = files_of(settings)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
     async def main() -> tuple[int, list[str]]:
         async with LogClient(settings.cluster.endpoints, tls=settings.cluster.tls()) as client:
@@ -68,7 +68,8 @@ def run(config_path: Path, once: bool, until_input_ends: bool) -> int:
                 await running
             return 0, []
 
-    logs, unmatched = asyncio.run(main())
+    with log_lines.to_stderr(log_lines.PLAIN, logging.WARNING):
+        logs, unmatched = asyncio.run(main())
     if once:
         say(f"{logs} logs are archived")
     if unmatched:
@@ -111,7 +112,7 @@ def status(config_path: Path, live: bool, form: str) -> int:
             shown["behind"] = None if end_lsn is None else max(0, end_lsn - (one.end_lsn or 1))
         return shown | {"problems": one.problems}
 
-    show_rows(form, [row(one) for one in found], "archived logs")
+    show_rows(form, [row(one) for one in found], "archived logs", main=_MAIN, if_any=_IF_ANY)
     return exit_codes.NEGATIVE if any(one.problems for one in found) else exit_codes.OK
 
 
@@ -165,7 +166,7 @@ def verify(config_path: Path, live: bool, textfile: Path | None, form: str) -> i
         rows.append({**_described(one), **compared, "problems": one.problems})
     if textfile is not None:
         write_figures(textfile, found, time.time())
-    show_rows(form, rows, "verified logs")
+    show_rows(form, rows, "verified logs", main=_MAIN, if_any=_IF_ANY)
     return exit_codes.NEGATIVE if any(one.problems for one in found) else exit_codes.OK
 
 
@@ -175,6 +176,10 @@ async def _end(client: LogClient, shard_id: int) -> int | None:
         return (await client.shard(shard_id).status()).position.applied_lsn + 1
     except LogServiceError:
         return None
+
+
+_MAIN = ("shard", "name", "first_lsn", "end_lsn", "object_bytes", "archived_us", "behind")
+_IF_ANY = ("compared", "missing_lsns", "unnamed_objects", "problems")
 
 
 def _described(one: Any) -> dict[str, object]:

@@ -136,7 +136,7 @@ def restore(
 @_config
 @_point
 @_rate
-@click.option("--grants", is_flag=True, help="Give the archived grants, too.")
+@click.option("--grants", is_flag=True, help="Give the archived grants, denials and quotas, too.")
 @click.option(
     "--check", is_flag=True, help="Check the archive, say what would be done, do nothing."
 )
@@ -151,8 +151,9 @@ def restore_all(
 ) -> int:
     """Restore all logs into an empty cluster.
 
-    They come with their ids, names, policies and labels, and the cluster gets its settings. With
-    --to each log ends where it stood at that time. Exit code 1 when a log could not be restored.
+    They come with their ids, names, policies and labels, and the cluster gets its settings. What
+    was given out once, ids above all, is not given out again. With --to each log ends where it
+    stood at that time. Exit code 1 when a log could not be restored.
     Start the command again when it was ended: it goes on.
     """
     need_pyarrow()
@@ -191,7 +192,8 @@ def restore_all(
             ]
 
     rows = asyncio.run(work())
-    show_rows(form, rows, "logs of the archive")
+    main = ("shard", "name", "state", "first_lsn", "end_lsn", "records")
+    show_rows(form, rows, "logs of the archive", main=main, if_any=("problem",))
     return exit_codes.NEGATIVE if any(row["problem"] for row in rows) else exit_codes.OK
 
 

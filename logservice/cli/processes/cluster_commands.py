@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -71,7 +72,7 @@ def up(
 ) -> None:
     """Start the cluster in DIR; the first time, create it.
 
-    It waits until the cluster accepts appends.
+    It waits until the cluster accepts appends, and says on stderr what for.
     """
     if (directory / "cluster.json").exists():
         local = LocalCluster.open(directory)
@@ -87,12 +88,21 @@ def up(
         local = LocalCluster.create(
             directory, stores=stores, shards=shards, zones=zones, settings=settings, tls=tls
         )
-    local.up(timeout)
+    local.up(timeout, lambda wanted: say(f"waiting for {wanted}", err=True))
     _show(local, form)
-    say(f"export LOGSERVICE_ENDPOINTS={','.join(local.endpoints())}", err=form == "json")
-    if local.tls:
-        for name, path in zip(("CA", "CERT", "KEY"), local.client_files(), strict=True):
-            say(f"export LOGSERVICE_TLS_{name}={path}", err=form == "json")
+    admin = next(iter(local.stores.values())).admin
+    say(f"console: http://{admin}/ui", err=form == "json")
+    say(_exports(local), err=form == "json")
+
+
+@cluster.command()
+@_directory
+def env(directory: Path) -> None:
+    """Print what a shell has to export to use the cluster.
+
+    Its stores and, with TLS, its administrator: eval "$(logservice cluster env)".
+    """
+    say(_exports(LocalCluster.open(directory)))
 
 
 @cluster.command()
@@ -158,6 +168,11 @@ def _was_running(was_running: bool, store: str) -> None:
         raise InvalidArgument(f"{store} was not running", field="store")
 
 
+def _exports(local: LocalCluster) -> str:
+    lines = (f"export {name}={shlex.quote(text)}" for name, text in local.environment().items())
+    return "\n".join(lines)
+
+
 def _show(local: LocalCluster, form: str) -> None:
     pids = local.pids()
     rows = [
@@ -171,4 +186,5 @@ def _show(local: LocalCluster, form: str) -> None:
         }
         for store_id, place in local.stores.items()
     ]
-    show_rows(form, rows, f"cluster {local.cluster_id} in {local.directory}")
+    title = f"cluster {local.cluster_id} in {local.directory}"
+    show_rows(form, rows, title, main=("store", "running", "pid", "client", "log"))

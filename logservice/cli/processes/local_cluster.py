@@ -22,15 +22,17 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import (
+    DeadlineExceeded,
     InvalidArgument,
     LogServiceError,
+    NotLeader,
     NotReady,
     ShardClosed,
     ShardDeleted,
@@ -42,10 +44,12 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import config as store_config
 from logservice.cli.certificates.authority import AUTHORITY_DAYS, Authority
-from logservice.cli.ctl.direct_call import call_leader, call_store
+from logservice.cli.ctl.direct_call import Unreachable, call_leader, call_store
 from logservice.cli.processes.store_process import StoreProcess
 from logservice.cli.processes.toml_text import toml_text
 from logservice.cli.shell.private_file import make_private, write_private
+
+Tell = Callable[[str], None]
 
 Sections = Mapping[str, Mapping[str, object]]
 """Configuration by section and key, as in the TOML file."""
@@ -175,11 +179,11 @@ class LocalCluster:
                 f"{directory}/cluster.json cannot be read: {error}", field="dir"
             ) from error
 
-    def up(self, timeout_s: float = 60.0) -> None:
+    def up(self, timeout_s: float = 60.0, tell: Tell | None = None) -> None:
         """Start what does not run and wait until the first log shard accepts appends."""
         for store_id in self.stores:
             self.start(store_id)
-        self.wait_ready(timeout_s)
+        self.wait_ready(timeout_s, tell=tell)
 
     def add(self, store_id: str | None = None, *, zone: str = "") -> str:
         """Configure and start one more store; HAKeeper uses it as a spare. Returns its id."""
@@ -261,6 +265,14 @@ class LocalCluster:
         self._save()
         shutil.rmtree(directory)
 
+    def environment(self) -> dict[str, str]:
+        """What a client's environment has to say: `logservice_client.environment` reads it."""
+        variables = {"LOGSERVICE_ENDPOINTS": ",".join(self.endpoints())}
+        if self.tls:
+            files = zip(("CA", "CERT", "KEY"), self.client_files(), strict=True)
+            variables |= {f"LOGSERVICE_TLS_{name}": str(path) for name, path in files}
+        return variables
+
     def endpoints(self) -> list[str]:
         """Client addresses of all stores, running or not."""
         return [place.client for place in self.stores.values()]
@@ -291,23 +303,46 @@ class LocalCluster:
             raise InvalidArgument(f"no store {store_id!r}; there are: {known}", field="store")
         return StoreProcess(store_id, self.directory / store_id)
 
-    def wait_ready(self, timeout_s: float = 60.0, shard: int = 1) -> None:
+    def wait_ready(
+        self, timeout_s: float = 60.0, shard: int = 1, *, tell: Tell | None = None
+    ) -> None:
         """Wait until `shard` accepts appends through any store. When HAKeeper, running, has no such
         log, or the log was closed or deleted, or is being restored, that is ready, too: there is
-        nothing to wait for.
+        nothing to wait for. `tell` is given what is waited for, each time that this changes.
 
         Raises ClusterFailed when a store process ended, or when the time is up.
         """
         deadline = time.monotonic() + timeout_s
-        tls = self.client_tls()
-        while not any(_accepts(place.client, shard, tls) for place in self.stores.values()):
+        told = ""
+        while wanted := self._waits_for(shard):
+            if tell is not None and wanted != told:
+                tell(wanted)
+            told = wanted
             for store_id, pid in self.pids().items():
                 if pid is None:
                     lines = self.process(store_id).last_lines()
                     raise ClusterFailed(f"{store_id} ended:\n{lines}", store=store_id)
             if time.monotonic() > deadline:
-                raise ClusterFailed(f"shard {shard} accepts no appends after {timeout_s:g} s")
+                raise ClusterFailed(
+                    f"shard {shard} accepts no appends after {timeout_s:g} s; it still waits for "
+                    f"{wanted}"
+                )
             time.sleep(0.05)
+
+    def _waits_for(self, shard: int) -> str:
+        """What has to happen next before `shard` accepts appends; "" when it does."""
+        tls = self.client_tls()
+        silent: list[str] = []
+        wanted = ""
+        for store_id, place in self.stores.items():
+            try:
+                wanted = _missing(place.client, shard, tls)
+            except (Unreachable, DeadlineExceeded):
+                silent.append(store_id)
+            else:
+                if not wanted:
+                    return ""
+        return wanted or f"{' or '.join(silent)} to answer"
 
     def _new_addresses(self, store_id: str) -> tuple[str, str, str]:
         """Where a new store listens for clients, for stores and for administration."""
@@ -400,17 +435,25 @@ def free_ports(count: int) -> list[int]:
     raise NotReady("no free ports")
 
 
-def _accepts(address: str, shard: int, tls: TlsFiles | None) -> bool:
+def _missing(address: str, shard: int, tls: TlsFiles | None) -> str:
+    """What the store lacks before `shard` accepts appends; "" for nothing.
+
+    Raises Unreachable or DeadlineExceeded.
+    """
     request = log_pb2.ConnectRequest(shard_id=shard)
     try:
         call_store(address, CONNECT, request, _PROBE_TIMEOUT_S, tls)
     except (ShardClosed, ShardDeleted, ShardRestoring):
-        return True
+        return ""
     except ShardNotFound:
-        return _lacks(address, shard, tls)
-    except LogServiceError:
-        return False
-    return True
+        return "" if _lacks(address, shard, tls) else f"HAKeeper to make log {shard}"
+    except (Unreachable, DeadlineExceeded):
+        raise
+    except (NotLeader, NotReady):
+        return f"log {shard} to have a leader"
+    except LogServiceError as error:
+        return f"log {shard} to accept appends: {error}"
+    return ""
 
 
 def _lacks(address: str, shard: int, tls: TlsFiles | None) -> bool:

@@ -23,6 +23,7 @@ from logservice.mirror.promoting import Promoted, Promotion
 from logservice.mirror.running import Mirrors, pair_of
 from logservice.mirror.settings import Settings, load
 from logservice.mirror.standing import Standing, standing
+from logservice.server import log_lines
 
 _config = config_option("TOML file; deploy/mirror.example.toml shows every key.")
 
@@ -42,7 +43,6 @@ def run(config_path: Path) -> int:
     all were promoted.
     """
     settings = load(config_path)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("logservice.mirror").setLevel(logging.INFO)
 
     async def main() -> bool:
@@ -55,7 +55,8 @@ def run(config_path: Path) -> int:
                 return await running
             return True
 
-    return exit_codes.OK if asyncio.run(main()) else exit_codes.NEGATIVE
+    with log_lines.to_stderr(log_lines.PLAIN, logging.WARNING):
+        return exit_codes.OK if asyncio.run(main()) else exit_codes.NEGATIVE
 
 
 @mirror.command()
@@ -90,7 +91,8 @@ def status(config_path: Path, form: str) -> int:
         }
         for one in found
     ]
-    show_rows(form, rows, "mirrors")
+    columns = ("log", "as", "state", "next_lsn", "source_end_lsn", "behind")
+    show_rows(form, rows, "mirrors", main=columns, if_any=("source_closed", "problem"))
     return exit_codes.NEGATIVE if any(one.problem for one in found) else exit_codes.OK
 
 

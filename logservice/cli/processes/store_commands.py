@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import signal
 import ssl
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -66,7 +65,6 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
         # It imports gRPC, which reads its suites of ciphers then.
         from logservice.server.process import run_store
 
-        _say_doubts(config.doubts(loaded))
         try:
             return run_store(loaded, read, lambda: bool(hung_up))
         except (LogServiceError, OSError) as error:
@@ -76,11 +74,6 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
         signal.signal(signal.SIGTERM, before)
         # What is left is the end of the process, with an exit code of its own.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-def _say_doubts(doubts: Sequence[str]) -> None:
-    for doubt in doubts:
-        say(f"warning: {doubt}", err=True)
 
 
 def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
@@ -119,7 +112,8 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
         from logservice.server.tokens.issuer_keys import IssuerKeys
 
         asyncio.run(IssuerKeys(loaded.tokens).first())
-    _say_doubts(config.doubts(loaded))
+    for doubt in config.doubts(loaded):
+        say(f"warning: {doubt}", err=True)
 
 
 @store.command()

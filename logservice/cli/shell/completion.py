@@ -1,7 +1,7 @@
 """completion: the option ``--completion SHELL`` of both programs, which prints a script to source.
 
 The script asks the program itself what may come next, which is quick because commands load lazily.
-Names of logs and stores come from the cluster (`ctl.completed_names`).
+Names of shards and stores come from the cluster (`ctl.completed_names`).
 
 The program is asked while a person types, and what it wrote to stderr would stand in the middle of
 the command line. gRPC writes there by itself when TLS fails. So a program that is asked has none.

@@ -27,7 +27,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl truncate 1 4711",
         "logctl truncate 1 4711 --epoch 7",
     ),
-    "logctl status": ("logctl status 1", "logctl status 1 --stale -o json"),
     "logctl writer acquire": (
         "logctl writer acquire 1 db-primary",
         "logctl writer acquire 1 db-standby --takeover",
@@ -99,14 +98,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl transfer": ("logctl transfer 1", "logctl transfer 1 store-2"),
     "logctl shard create": (
         "logctl shard create",
-        "logctl shard create --name orders --replicas 3",
-        "logctl shard create --name orders --protect --label team=shop --request-id orders-1",
+        "logctl shard create orders --replicas 3",
+        "logctl shard create orders --protect --label team=shop --request-id orders-1",
     ),
-    "logctl shard list": (
-        "logctl shard list",
-        "logctl shard list --state closed --label team=shop -o json",
-    ),
-    "logctl shard show": ("logctl shard show 7", "logctl shard show 7 -o json"),
+    "logctl shard show": ("logctl shard show 7", "logctl shard show 7 --stale -o json"),
     "logctl shard resolve": ("logctl shard resolve orders",),
     "logctl shard set": (
         "logctl shard set 7 --replicas 5",
@@ -118,7 +113,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl shard delete 7 --name old-orders",
         "logctl shard delete 7 --name old-orders --force",
     ),
-    "logctl shards": ("logctl shards", "logctl shards --truncation --stuck -o json"),
+    "logctl shards": (
+        "logctl shards",
+        "logctl shards --state closed --label team=shop -o json",
+        "logctl shards --truncation --stuck -o json",
+    ),
     "logctl stores list": ("logctl stores list", "logctl stores list -o json"),
     "logctl stores drain": (
         "logctl stores drain store-3 --wait 1h",
@@ -157,7 +156,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl shard branch": (
         "logctl shard branch 7 orders-trial --check",
         "logctl shard branch 7 orders-trial --to-lsn 4711",
-        "logctl shard branch 7 orders --into b1:7001,b2:7001 --into-tls-ca b-ca.pem "
+        "logctl shard branch 7 orders --into b1:7401,b2:7401 --into-tls-ca b-ca.pem "
         "--into-tls-cert b.pem --into-tls-key b.key",
         "logctl shard branch 7 orders-trial --give-up",
     ),
@@ -252,7 +251,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl doctor": (
         "logctl doctor",
         "logctl --endpoints 10.0.0.1:7401,10.0.0.2:7401 doctor",
-        "logctl doctor --strict -o json",
+        "logctl doctor --fail-on danger -o json",
     ),
     "logservice store run": (
         "logservice store run -c /etc/logservice/store.toml",
@@ -269,6 +268,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice cluster up",
         "logservice cluster up --dir demo --stores 5 --shards 8 --tls",
     ),
+    "logservice cluster env": ("logservice cluster env --dir demo",),
     "logservice cluster down": (
         "logservice cluster down --dir demo",
         "logservice cluster down --dir demo --kill",

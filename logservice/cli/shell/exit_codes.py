@@ -33,9 +33,9 @@ from logservice.invariants import InvariantViolation
 
 TABLE: Final = """\
    0  done
-   1  the command looked, and the answer is no (damage, a store does not run, a difference)
+   1  the command looked, and the answer is no (damage, a finding, a difference)
    2  the command line, the configuration or an argument is wrong; nothing was done
-   3  refused: as asked it will not succeed (fenced, truncated, no such log ...); no effect
+   3  refused: as asked it will not succeed (fenced, truncated, no such shard ...); no effect
    4  unavailable: it may succeed later or elsewhere (no leader, busy ...); no effect
    5  unknown outcome: it may have taken effect (deadline, connection lost)
    6  the store cannot start here (port, data directory, permissions)
@@ -60,7 +60,7 @@ def exit_code(error: LogServiceError) -> int:
     if error.outcome is Outcome.UNKNOWN:
         return UNKNOWN
     if isinstance(error, ShardNotFound) and error.metadata.get("shard") != "0":
-        # The client has asked for the log elsewhere already, and nobody knows it: a wrong name or
+        # The client has asked for the shard elsewhere already, and nobody knows it: a wrong name or
         # id. Only a store that runs no replica of HAKeeper says so of shard 0.
         return REFUSED
     return UNAVAILABLE if error.retryable else REFUSED
@@ -69,7 +69,7 @@ def exit_code(error: LogServiceError) -> int:
 def tell_error(form: str, error: LogServiceError, text: str = "") -> int:
     """Say an operating error on stderr; its exit code. `text`: what is said in place of its own."""
     code = exit_code(error)
-    # No such log: the wire's table calls it retryable, because another store may have it.
+    # No such shard: the wire's table calls it retryable, because another store may have it.
     tell(form, error, retryable=error.retryable and code in (UNAVAILABLE, UNKNOWN), text=text)
     return code
 

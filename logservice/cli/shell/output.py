@@ -2,38 +2,42 @@
 
 `-o json` prints one JSON document per result on stdout: the rows and nothing else, with the field
 names of the API. Bytes are base64 in a field ``*_base64`` when they are not UTF-8. Everything
-besides the result goes to stderr.
+besides the result goes to stderr. `-o wide` prints every column of a table, `-o table` those that
+people look for (`table.py`).
 
-INV-CLI-1: what a store, a file or a client said reaches a terminal through this file alone, with
-everything that a terminal would obey spelled out (`safe_text`), and never as markup. JSON is exact,
-because its encoder escapes, and so are records that go into a file or a pipe.
+INV-CLI-1: what a store, a file or a client said reaches a terminal through this file alone, and
+through `table.py`, which makes its lines: with everything that a terminal would obey spelled out
+(`safe_text`), and never as markup. JSON is exact, because its encoder escapes, and so are records
+that go into a file or a pipe.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import click
 
+from logservice.cli.shell import table
+from logservice.cli.shell.table import chosen, field_lines, table_lines
 from logservice.safe_text import safe_lines, safe_text
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
-Row = Mapping[str, object]
+Row = table.Row
 
 
 def output_option(command: CommandT) -> CommandT:
-    """The decorator that adds ``-o table|json``."""
+    """The decorator that adds ``-o table|wide|json``."""
     option = click.option(
         "-o",
         "--output",
         "form",
-        type=click.Choice(["table", "json"]),
+        type=click.Choice(["table", "wide", "json"]),
         default="table",
         show_default=True,
-        help="Form of result and error.",
+        help="Form of result and error; wide: a table with every column.",
     )
     return option(command)
 
@@ -59,34 +63,30 @@ def record_line(lsn: int, record: bytes, *, raw: bool, form: str, terminal: bool
     return b"%d\t%s" % (lsn, record)
 
 
-def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
-    """Print a table with the keys of the first row as columns, or a JSON array."""
+def show_rows(
+    form: str,
+    rows: Sequence[Row],
+    title: str = "",
+    *,
+    main: Sequence[str] = (),
+    if_any: Sequence[str] = (),
+) -> None:
+    """Print a table with the keys of the first row as columns, or a JSON array. `main`: the columns
+    of a table that is not wide; `if_any`: those that it has if a row has something there.
+    """
     if form == "json":
         say(json.dumps(list(rows)))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     title = safe_text(title)
-    # It is a `Text` because a string would be read as markup, which can draw links and colours.
-    table = Table(title=Text(title) if title else None, title_justify="left")
-    columns = list(rows[0]) if rows else []
-    for column in columns:
-        numeric = all(isinstance(row[column], int | float) for row in rows)
-        table.add_column(
-            Text(safe_text(column.replace("_", " "))), justify="right" if numeric else "left"
-        )
-    for row in rows:
-        table.add_row(*(Text(safe_text(_cell(row[column]))) for column in columns))
-    # People read tables from a pipe through a pager, so they are not cut at 80 columns.
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    if rows:
-        console.print(table)
-    else:
-        console.print(Text(f"{title}: none" if title else "none"))
+    if not rows:
+        say(f"{title}: none" if title else "none")
+        return
+    if title:
+        say(title)
+    columns = chosen(rows, main, if_any) if main and form != "wide" else list(rows[0])
+    # They are lines already, and say what they say in bold where that is seen.
+    for line in table_lines(rows, columns):
+        click.echo(line)
 
 
 def show_fields(form: str, fields: Row) -> None:
@@ -94,9 +94,8 @@ def show_fields(form: str, fields: Row) -> None:
     if form == "json":
         say(json.dumps(dict(fields)))
         return
-    width = max((len(name) for name in fields), default=0)
-    for name, value in fields.items():
-        say(f"{name.replace('_', ' '):<{width}}  {safe_text(_cell(value))}")
+    for line in field_lines(fields):
+        click.echo(line)
 
 
 def record_fields(data: bytes) -> dict[str, str]:
@@ -105,15 +104,3 @@ def record_fields(data: bytes) -> dict[str, str]:
         return {"record": data.decode()}
     except UnicodeDecodeError:
         return {"record_base64": base64.b64encode(data).decode()}
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "-"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={item}" for name, item in value.items()) or "-"
-    return str(value)

@@ -17,6 +17,7 @@ from logservice import bounds
 from logservice.hakeeper.answers.directory import DirectoryPage
 from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardPage, ShardView
 from logservice.hakeeper.commands.cluster_events import EventPage
+from logservice.hakeeper.commands.given_out import GivenOut
 from logservice.hakeeper.commands.wire_types import Labels, Name, Natural, Shard, Store, Text
 from logservice.hakeeper.repair.rehearsal import BalancePlan
 from logservice.hakeeper.wishes.impact import Impact
@@ -113,6 +114,14 @@ class CheckImpact(
     stores: Annotated[tuple[Store, ...], Meta(max_length=bounds.HAKEEPER_STORES_MAX)]
 
 
+class GetGivenOut(
+    Struct, tag="given-out", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
+    """Asks what was given out so far; the answer is a `GivenOut`. It exists from cluster version 2
+    on.
+    """
+
+
 class PlanBalance(
     Struct, tag="plan-balance", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
@@ -155,6 +164,7 @@ Query = (
     | PlanBalance
     | GetEvents
     | GetDirectory
+    | GetGivenOut
 )
 Answer = (
     AccessView
@@ -162,6 +172,7 @@ Answer = (
     | ClusterView
     | DirectoryPage
     | EventPage
+    | GivenOut
     | Impact
     | ShardView
     | ShardPage
@@ -175,6 +186,7 @@ _clusters = msgspec.msgpack.Decoder(ClusterView)
 _shards: msgspec.msgpack.Decoder[ShardView | None] = msgspec.msgpack.Decoder(ShardView | None)
 _pages = msgspec.msgpack.Decoder(ShardPage)
 _directories = msgspec.msgpack.Decoder(DirectoryPage)
+_given = msgspec.msgpack.Decoder(GivenOut)
 _events = msgspec.msgpack.Decoder(EventPage)
 _access = msgspec.msgpack.Decoder(AccessView)
 _plans = msgspec.msgpack.Decoder(BalancePlan)
@@ -216,6 +228,8 @@ def decode_answer(query: Query, data: bytes) -> Answer:
             return _pages.decode(body)
         if isinstance(query, GetDirectory):
             return _directories.decode(body)
+        if isinstance(query, GetGivenOut):
+            return _given.decode(body)
         if isinstance(query, GetEvents):
             return _events.decode(body)
         if isinstance(query, GetAccess):

@@ -16,6 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from logservice.hakeeper.commands.given_out import GivenOut
 from logservice.hakeeper.commands.quotas import IdentityQuota
 from logservice.hakeeper.commands.wire_types import (
     MembershipBytes,
@@ -238,6 +239,14 @@ class AdoptShard(
     reason: Text = ""
 
 
+class SkipNumbers(
+    Struct, tag="skip-numbers", array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
+):
+    """Another cluster gave these out, and its logs come back here: give none of them out again."""
+
+    given: GivenOut
+
+
 Verb = (
     SetStoreMode
     | SetRepair
@@ -254,6 +263,7 @@ Verb = (
     | AdoptShard
     | SetQuota
     | DrainDirectory
+    | SkipNumbers
 )
 
 ANYWHERE = StoreId("")

@@ -34,7 +34,7 @@ from logservice.hakeeper.stores import cluster_version, limits
 from logservice.hakeeper.stores.health import Health, healths, leader_report, majority
 from logservice.hakeeper.stores.holdings import holdings, touch
 from logservice.hakeeper.stores.zones import is_in, zone_of
-from logservice.hakeeper.tombstones import is_deleted
+from logservice.hakeeper.tombstones import behind_deleted, is_deleted
 from logservice.ids import (
     HAKEEPER_NAME,
     HAKEEPER_SHARD,
@@ -262,10 +262,10 @@ def allocate_replica_id(state: State) -> ReplicaId:
 
 
 def _unused_shard_id(state: State) -> ShardId:
-    # It skips the numbers that people chose for their shards, and those of deleted logs, each of
-    # them at most once.
+    # It skips the numbers that people chose for their shards, each of them at most once, and those
+    # of deleted logs, a range at once: an archive may say that there were millions.
     while state.next_shard_id in state.shards or is_deleted(state, ShardId(state.next_shard_id)):
-        state.next_shard_id += 1
+        state.next_shard_id = behind_deleted(state, ShardId(state.next_shard_id + 1))
     return ShardId(state.next_shard_id)
 
 

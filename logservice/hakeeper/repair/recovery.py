@@ -5,9 +5,8 @@ decided in its last entries may be missing here, while stores have done it, and 
 So:
 
 - what was wished or under way is withdrawn: it was planned on knowledge that is gone;
-- every number that is given out only once goes on far above what was given out: replicas, shards,
-  operators, commands, wishes, ids of clients, TN shards, and the versions by which stores tell news
-  from what is late;
+- every number that is given out only once goes on far above what was given out (`given_out`), and
+  so do the processes of TN shards;
 - of the shards that were rebuilt with it HAKeeper takes over the new membership, and nothing is
   removed before everybody has reported (`stores.recovered`).
 """
@@ -15,6 +14,7 @@ So:
 from __future__ import annotations
 
 from logservice_wire.errors import Reason
+from msgspec.structs import replace
 
 from logservice import bounds
 from logservice.hakeeper import feed
@@ -22,14 +22,13 @@ from logservice.hakeeper.commands.cluster_events import EventKind
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.recovery import RecoverCluster
 from logservice.hakeeper.commands.verbs import StoreMode
+from logservice.hakeeper.given_out import given_out, go_on_above
 from logservice.hakeeper.state import State
 from logservice.hakeeper.stores.holdings import forget
 from logservice.hakeeper.stores.recovered import alone, take_over
 from logservice.ids import ReplicaId, ShardId
 from logservice.membership import Membership
 from logservice.outcome import Applied, Outcome, Rejected
-
-_ID_MAX = 2**62
 
 
 def apply_recover(state: State, recover: RecoverCluster) -> Outcome:
@@ -73,17 +72,7 @@ def _withdraw(state: State) -> None:
 
 
 def _raise_allocators(state: State, newest: ReplicaId) -> None:
-    step = bounds.RECOVERED_NUMBER_STEP
-    state.next_replica_id = max(state.next_replica_id, newest) + bounds.RECOVERED_REPLICA_STEP
-    state.next_shard_id += step
-    state.next_operator_id += step
-    state.next_command_id += step
-    state.next_wish_id += step
-    state.next_tn_shard += step
-    state.access_version += step
-    state.limits_version += step
-    state.quotas_version += step
-    for name, number in state.id_counters.items():
-        state.id_counters[name] = min(number + bounds.RECOVERED_ID_STEP, _ID_MAX)
+    known = given_out(state)
+    go_on_above(state, replace(known, next_replica_id=max(known.next_replica_id, newest)))
     for tn_shard in state.tn_shards.values():
-        tn_shard.replica += step
+        tn_shard.replica += bounds.RECOVERED_NUMBER_STEP

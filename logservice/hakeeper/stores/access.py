@@ -7,6 +7,9 @@ of their own. A store learns of a change by the answer to its next heartbeat (`h
 the heartbeat says which version the store has, and the answer carries the list when the version has
 changed.
 
+A rule over one shard by its id is refused while there is no such shard: it would say "done" to a
+slip of the pen. It may be taken away at any time.
+
 Who may change it is decided at the edge, before it is proposed (`server.edge.gate`).
 """
 
@@ -25,6 +28,7 @@ from logservice.access import (
     check_grantee,
     checked_roles,
     denied_roles,
+    scoped_shard,
 )
 from logservice.hakeeper.commands.proposals import AccessGrant, ChangeAccess
 from logservice.hakeeper.state import State
@@ -32,6 +36,9 @@ from logservice.outcome import Applied, Outcome, Rejected
 
 _HOLD_ROLE: Final = 2
 """The first cluster version whose programs know the role."""
+
+_SCOPES_CHECKED: Final = 2
+"""The first cluster version at which a rule is about a log that there is."""
 
 
 def apply_change(state: State, change: ChangeAccess) -> Outcome:
@@ -54,6 +61,8 @@ def apply_change(state: State, change: ChangeAccess) -> Outcome:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": "roles", "why": "none is named"})
     before = state.access.get(change.identity, {}).get(change.scope, ())
     after = tuple(sorted({*before, *granted} - set(revoked)))
+    if set(after) - set(before) and (why := _no_log(state, change.scope)):
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "scope", "why": why})
     return _put(state, state.access, change, before, after, bounds.ACCESS_GRANTS_MAX)
 
 
@@ -76,7 +85,17 @@ def _change_denial(state: State, change: ChangeAccess) -> Outcome:
         after = (ALL,)
     else:
         after = tuple(sorted({*before, *denied} - set(undenied)))
+    if set(after) - set(before) and ALL not in before and (why := _no_log(state, change.scope)):
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "scope", "why": why})
     return _put(state, state.denied, change, before, after, bounds.ACCESS_DENIALS_MAX)
+
+
+def _no_log(state: State, scope: str) -> str:
+    """Why a rule over the scope would be about no log; a name may be that of a later one."""
+    shard = scoped_shard(scope)
+    if state.cluster_version < _SCOPES_CHECKED or shard is None or shard in state.shards:
+        return ""
+    return f"there is no shard {shard}; name/<name> is also about one that is created later"
 
 
 def _put(

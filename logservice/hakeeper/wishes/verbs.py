@@ -14,6 +14,7 @@ from logservice.hakeeper.wishes import (
     directories,
     forgetting,
     leader_wishes,
+    numbers,
     one_time,
     quotas,
     settings,
@@ -57,3 +58,5 @@ def apply(state: State, verb: verbs.Verb) -> Outcome:
             return adoption.apply_adopt(state, verb)
         case verbs.SetQuota():
             return quotas.apply_quota(state, verb)
+        case verbs.SkipNumbers():
+            return numbers.apply_skip(state, verb)

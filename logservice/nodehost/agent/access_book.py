@@ -15,7 +15,8 @@ Otherwise a change is in force here within two heartbeats.
 INV-ACCESS-2: from cluster version 2 on a list that HAKeeper has not confirmed for GRANT_AGE_MAX_S
 grants nothing. So a revocation is complete when every store has it, or that time has passed. After
 a restart the age is counted by the wall clock, from the time that the directory's file names. If
-the clock says that this is still to come, the age is not known, and so the list is too old.
+the clock says that this is still to come, the age is not known, and so the list is too old. It
+grows by boottime from there, so neither a clock that is set back nor a suspended host keeps a list.
 
 The file has a second form, for a list with denials; only from cluster version 2 on there are any. A
 program that does not know it takes it for damaged, and so lets nobody in.
@@ -31,7 +32,7 @@ from msgspec import Struct
 
 from logservice import bounds
 from logservice.access import AccessList, Grant
-from logservice.clock import Clock
+from logservice.clock import Clock, Expiry
 from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.hakeeper.commands.wire_types import Natural
 from logservice.nodehost.agent.remembered_file import CRC_BYTES, Copy, PageForm, RememberedFile
@@ -94,6 +95,7 @@ class AccessBook:
         self._clock = clock
         self._current_s = current_s
         self._confirmed_s = float("-inf")
+        self._heard = Expiry.at(heard_us / 1_000_000 + bounds.GRANT_AGE_MAX_S, clock)
         newest = max([_Page(), *self._file.found], key=lambda page: page.version)
         self._page = newest
         self.list = _list(newest)
@@ -102,18 +104,17 @@ class AccessBook:
     @property
     def current(self) -> bool:
         """HAKeeper has just said that this is the list."""
-        return self._clock.monotonic() - self._confirmed_s <= self._current_s
+        return self._clock.boottime() - self._confirmed_s <= self._current_s
 
     @property
     def too_old(self) -> bool:
         """Nothing is granted by the list any more (INV-ACCESS-2)."""
-        age_s = self._clock.monotonic() - self._confirmed_s
+        age_s = self._clock.boottime() - self._confirmed_s
         if age_s <= bounds.GRANT_AGE_MAX_S or not self._ages():
             return False
         if self._confirmed_s != float("-inf"):
             return True
-        age_s = (self._clock.wall_us() - self._heard_us) / 1_000_000
-        return not 0 <= age_s <= bounds.GRANT_AGE_MAX_S
+        return self._clock.wall_us() < self._heard_us or self._heard.left_s(self._clock) < 0
 
     def add_copy(self, copy: Copy) -> None:
         """Keep a copy there, too."""
@@ -123,9 +124,9 @@ class AccessBook:
         """Keep none there any more."""
         self._file.drop(path)
 
-    def confirm(self) -> None:
-        """HAKeeper has answered: `list` is its own."""
-        self._confirmed_s = self._clock.monotonic()
+    def confirm(self, asked_s: float) -> None:
+        """HAKeeper has answered what was asked then, by boottime: `list` was its own."""
+        self._confirmed_s = asked_s
 
     def update(
         self, version: int, grants: Sequence[AccessGrant], denials: Sequence[AccessGrant] = ()

@@ -83,8 +83,11 @@ class AddressBook:
         self._file.drop(path)
 
     def enrolled(self, peer: PeerIdentity) -> bool:
-        """See `peers.requests.Directory`."""
-        named = peer.store_id in self._seeds
+        """See `peers.requests.Directory`. The configuration may name a store that was forgotten: it
+        counts until HAKeeper has said who belongs to the cluster, and for members of shard 0.
+        """
+        members = {member.store_id for member in self.hakeeper.members}
+        named = peer.store_id in self._seeds and (not self._page.stores or peer.store_id in members)
         for entry in self._page.stores:
             if entry.store == peer.store_id:
                 named = True

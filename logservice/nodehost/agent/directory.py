@@ -117,7 +117,7 @@ class Directory:
         the wall clock, which may have been set meanwhile.
         """
         if self._heard_s is not None:
-            return self._clock.monotonic() - self._heard_s
+            return self._clock.boottime() - self._heard_s
         return max(0.0, (self._clock.wall_us() - self._heard_us) / 1_000_000)
 
     # --- following --------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Directory:
     def _as_new_as(self, index: int, access_version: int) -> None:
         renamed = access_version != self._access_version
         self.index, self._access_version = index, access_version
-        self._heard_s, self._heard_us = self._clock.monotonic(), self._clock.wall_us()
+        self._heard_s, self._heard_us = self._clock.boottime(), self._clock.wall_us()
         waited_s = self._heard_s - self._written_s
         if (
             renamed

@@ -61,6 +61,7 @@ from logservice.hakeeper.answers.directory import DirectoryPage
 from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardPage, ShardView
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.cluster_events import EventPage
+from logservice.hakeeper.commands.given_out import GivenOut
 from logservice.hakeeper.repair.rehearsal import BalancePlan
 from logservice.hakeeper.wishes.impact import Impact
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
@@ -322,6 +323,12 @@ class HAKeeperClient:
         assert isinstance(answer, DirectoryPage)
         return answer
 
+    async def given_out(self, timeout_s: float) -> GivenOut:
+        """What shard 0 has given out. Raises NotReady below cluster version 2."""
+        answer = await self.query(self._new(queries.GetGivenOut()), timeout_s)
+        assert isinstance(answer, GivenOut)
+        return answer
+
     async def access_list(self, timeout_s: float, *, stale: bool = False) -> AccessView:
         """Who may do what, as shard 0 has it."""
         answer = await self.query(queries.GetAccess(), timeout_s, stale=stale)
@@ -529,6 +536,7 @@ def _view(answer: object) -> queries.Answer:
         | ClusterView
         | DirectoryPage
         | EventPage
+        | GivenOut
         | Impact
         | ShardPage
         | ShardView

@@ -68,6 +68,7 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.events import Event, emit
 from logservice.hakeeper.answers import queries
 from logservice.hakeeper.commands import proposals, replies
@@ -312,7 +313,7 @@ class HeartbeatSender:
             raise self._broken
         beat = self._heartbeat(few=few)
         known = self._directory.index
-        asked_s = self._host.clock.monotonic()
+        asked_s = self._host.clock.boottime()
         try:
             applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
         except StaleEpoch as refused:
@@ -340,7 +341,7 @@ class HeartbeatSender:
         self._learner.hear(reply.cluster_version, placed=not self._unplaced)
         if reply.access is not None:
             self._access.update(reply.access_version, reply.access, reply.denials)
-        self._access.confirm()
+        self._access.confirm(asked_s)
         self._take_stores(reply)
         if reply.limits is not None:
             self._host.limit(reply.limits_version, reply.limits)
@@ -379,9 +380,8 @@ class HeartbeatSender:
 
     def _follow_soon(self) -> None:
         if self._following is None or self._following.done():
-            self._following = asyncio.get_running_loop().create_task(self._follow())
+            self._following = begin_task(self._follow(), self._done)
             self._tasks.add(self._following)
-            self._following.add_done_callback(self._done)
 
     async def _follow(self) -> None:
         """Ask for rows of the directory that this store has not."""
@@ -403,9 +403,7 @@ class HeartbeatSender:
             if info.role is Role.LEADER and heirs and info.shard not in self._leaving:
                 heir = max(heirs, key=lambda one: (match.get(one, Index(0)), -one))
                 self._leaving.add(info.shard)
-                task = asyncio.get_running_loop().create_task(self._leave(info.shard, heir))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.add(begin_task(self._leave(info.shard, heir), self._tasks.discard))
 
     async def _leave(self, shard: ShardId, heir: ReplicaId) -> None:
         try:
@@ -592,9 +590,7 @@ class HeartbeatSender:
         if shard in self._burying:
             return
         self._burying.add(shard)
-        task = asyncio.get_running_loop().create_task(self._remove_all(shard))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.add(begin_task(self._remove_all(shard), self._done))
 
     async def _remove_all(self, shard: ShardId) -> None:
         try:
@@ -627,9 +623,7 @@ class HeartbeatSender:
         for shard, some in groupby(sorted(orders, key=_shard_of), _shard_of):
             if shard not in self._holding:
                 self._holding.add(shard)
-                task = asyncio.get_running_loop().create_task(self._hold_in(shard, tuple(some)))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
+                self._tasks.add(begin_task(self._hold_in(shard, tuple(some)), self._done))
 
     async def _hold_in(self, shard: ShardId, orders: Sequence[replies.HoldOrder]) -> None:
         try:
@@ -647,9 +641,7 @@ class HeartbeatSender:
         self._seen[queued.id] = None
         while len(self._seen) > bounds.STORE_COMMANDS_REMEMBERED:
             self._seen.popitem(last=False)
-        task = asyncio.get_running_loop().create_task(self._execute(queued))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.add(begin_task(self._execute(queued), self._done))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

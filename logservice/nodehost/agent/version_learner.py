@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from logservice import versions
+from logservice.background import begin_task
 from logservice.events import Event, emit
 from logservice.invariants import invariant
 from logservice.nodehost.disks.directory import Directory
@@ -79,8 +80,7 @@ class VersionLearner:
         behind = [one for one in self._working() if one.cluster_version < version]
         for directory in behind:
             if directory.used not in self._under_way:
-                task = asyncio.get_running_loop().create_task(self._raise(directory, version))
-                task.add_done_callback(self._done)
+                task = begin_task(self._raise(directory, version), self._done)
                 self._under_way[directory.used] = task
         if not behind:
             self._learn(version)

@@ -41,6 +41,7 @@ from typing import Protocol
 from logservice_wire.errors import Busy, InvalidArgument, NotReady, VerbRefused, WrongCluster
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.events import Event, emit
 from logservice.ids import Incarnation
 from logservice.invariants import invariant
@@ -145,9 +146,8 @@ class DirectoryChanges:
             finally:
                 self._busy = ""
 
-        task = asyncio.get_running_loop().create_task(whole())
+        task = begin_task(whole(), self._done, awaited=True)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
     def _done(self, task: asyncio.Task[Incarnation]) -> None:

@@ -57,6 +57,7 @@ from logservice_wire.errors import LogServiceError
 from msgspec import Struct
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import StoreId
@@ -183,7 +184,7 @@ class ClockWatch:
         stores = self._neighbours()
         self._alone = stores == {self._store}
         if len(stores) > 1 and self._version.value >= _NEEDS:
-            self._look = asyncio.get_running_loop().create_task(self.look(stores))
+            self._look = begin_task(self.look(stores))
 
     async def look(self, stores: Set[StoreId]) -> None:
         """Ask all neighbours, and judge."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 from logservice_wire.errors import Halted, InvalidArgument
 
@@ -65,6 +66,7 @@ class Directories:
         on_disk_failed: Callable[[Directory, BaseException], None],
         on_segment: Callable[[Directory], None],
         on_fault: Callable[[ShardId, ReplicaId], None],
+        moment: AbstractContextManager[None],
     ) -> None:
         """Give each directory its engine, and those that come later. See `Engine`; for `on_fault`
         see `LogDb`.
@@ -83,6 +85,7 @@ class Directories:
                 on_fatal,
                 functools.partial(on_disk_failed, directory),
                 functools.partial(on_segment, directory),
+                moment,
             )
 
         self._make_engine = make

@@ -34,6 +34,9 @@ INV-ENGINE-3: a group for which the disk has no room (`OutOfSpace`: nothing was 
 apart again, and its writes wait, in their order, for the next attempt. Ticks, messages and reads go
 on; so does garbage collection, which may make the room. Nothing that waits is acknowledged.
 
+Every step of the engine is one moment of the ticker: nothing that a replica does in a pass counts a
+tick, so no tick, and no other engine's step, runs inside a pass (INV-HOST-TICK-3).
+
 INV-ENGINE-4: after log storage raised anything else, this engine does nothing more: what is on disk
 is unknown, and an fsync is never retried. The NodeHost decides what that means for the store.
 """
@@ -46,6 +49,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
@@ -109,10 +113,12 @@ class Engine:
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[BaseException], None],
         on_segment: Callable[[], None],
+        moment: AbstractContextManager[None],
     ) -> None:
         """`on_fatal` must end the process. `on_disk_failed` is told of an error of log storage that
         the disk may have caused. After either call the engine does nothing more. `on_segment` is
-        told of a new segment before anybody is told that what is in it is durable.
+        told of a new segment before anybody is told that what is in it is durable. `moment`: see
+        `Ticker.moment`.
         """
         self._logdb = logdb
         self._transport = transport
@@ -125,6 +131,7 @@ class Engine:
         self._on_fatal = on_fatal
         self._on_disk_failed = on_disk_failed
         self._on_segment = on_segment
+        self._moment = moment
         self._loop = asyncio.get_running_loop()
         self._context = Context()
         """A pass works for many callers, and belongs to the call of none of them."""
@@ -484,7 +491,8 @@ class Engine:
         if self._stopped and not self._under_way:
             return
         try:
-            step()
+            with self._moment:
+                step()
         except _DiskFailed as failed:
             self._stopped = True
             self._active.clear()

@@ -31,7 +31,7 @@ async def run_fetch(
                 take(entry)
 
     work = executor.submit(run)
-    finished = asyncio.ensure_future(asyncio.wrap_future(work))
+    finished = asyncio.wrap_future(work)
     finished.add_done_callback(lambda _: log.end_fetch(fetch))
     try:
         await asyncio.shield(finished)

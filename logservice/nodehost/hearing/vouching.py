@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeVar
 from logservice_wire.errors import LogServiceError, PermissionDenied
 from msgspec import Struct
 
+from logservice.background import begin_task
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId, StoreId, Term
 from logservice.nodehost.hearing.asking import asked_of
@@ -158,9 +159,8 @@ class Vouching:
         if store is None:
             return
         asked = Asked(replica.shard, voter, replica.replica_id, term, who)
-        task = asyncio.get_running_loop().create_task(self._send(store, question, asked, answered))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        work = self._send(store, question, asked, answered)
+        self._tasks.add(begin_task(work, self._tasks.discard))
 
     async def _send(
         self,

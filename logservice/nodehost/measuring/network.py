@@ -24,6 +24,7 @@ from logservice_wire.errors import InvalidArgument, LogServiceError
 from logservice_wire.value import value
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.ids import StoreId
 from logservice.nodehost.clocks.clock_watch import TIME
 from logservice.nodehost.measuring.figure import (
@@ -145,7 +146,8 @@ class Way:
                 sent += len(content)
 
         began_s = self._now_s()
-        tasks = [asyncio.ensure_future(some()) for _ in range(bounds.SELF_TEST_REQUESTS_AT_ONCE)]
+        count = bounds.SELF_TEST_REQUESTS_AT_ONCE
+        tasks = [begin_task(some(), awaited=True) for _ in range(count)]
         try:
             await asyncio.gather(*tasks)
         finally:

@@ -70,6 +70,8 @@ class CatchUpBudget:
         self._rate = SettableRate(clock, bytes_per_s, bounds.CATCH_UP_BURST_S)
         self._queue: deque[tuple[CatchUpGate, int, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._serving = False
+        """Turns are given. A replica that gets one may ask for the next; it comes in this pass."""
         self.sent_bytes = 0
         """Of entries that were handed out."""
         self.delayed = 0
@@ -109,7 +111,7 @@ class CatchUpBudget:
     def ask(self, gate: CatchUpGate, low: int, free_bytes: int) -> None:
         """A member needs entries from `low` on; `gate.granted` is called, perhaps at once."""
         self._queue.append((gate, low, free_bytes))
-        if self._timer is None:
+        if self._timer is None and not self._serving:
             self._serve()
         if self._queue and self._queue[-1][0] is gate:
             self.delayed += 1
@@ -127,11 +129,15 @@ class CatchUpBudget:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._queue and not self._rate.wait_s():
-            gate, low, free_bytes = self._queue.popleft()
-            cost = max(0, self.turn_bytes - free_bytes)
-            self._rate.take(cost)
-            gate.granted(low, cost, free_bytes)
+        self._serving = True
+        try:
+            while self._queue and not self._rate.wait_s():
+                gate, low, free_bytes = self._queue.popleft()
+                cost = max(0, self.turn_bytes - free_bytes)
+                self._rate.take(cost)
+                gate.granted(low, cost, free_bytes)
+        finally:
+            self._serving = False
         if self._queue:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._rate.wait_s(), self._serve)

@@ -36,7 +36,7 @@ from logservice import bounds
 from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import ShardId
-from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.replica import BREAKS, Replica
 from logservice.outcome import Applied
 from logservice.rsm import commands
 from logservice.rsm.state import Hold
@@ -125,15 +125,24 @@ class HoldExpiry:
         self._timed |= changed
         left = bounds.HOLD_EXPIRIES_PER_LOOK_MAX
         for shard, replica in list(self._timed.items()):
-            if not replica.stopped:
-                self._see(replica)
+            try:
+                left -= self._look_at(replica, left)
+            except BREAKS as error:
+                replica.fail(error)
             if replica.stopped or not replica.hold_times.timed:
                 del self._timed[shard]
-                continue
-            for name, hold in replica.hold_times.expired(self.now_s):
-                if left and (shard, name) not in self._proposed:
-                    left -= 1
-                    self._expire(replica, name, hold)
+
+    def _look_at(self, replica: Replica, most: int) -> int:
+        """Propose that holds of its log have expired; returns of how many."""
+        if replica.stopped:
+            return 0
+        self._see(replica)
+        proposed = 0
+        for name, hold in replica.hold_times.expired(self.now_s):
+            if proposed < most and (replica.shard, name) not in self._proposed:
+                proposed += 1
+                self._expire(replica, name, hold)
+        return proposed
 
     def _see(self, replica: Replica) -> None:
         assert replica.log_rsm is not None

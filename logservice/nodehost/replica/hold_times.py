@@ -7,6 +7,10 @@ from the later of two moments: it saw the revision, and it began to lead. A new 
 because while there was none nobody could renew the hold. Every error makes the count too short, so
 a hold may expire late and never early (`hold_expiry`).
 
+Between two looks a hold may end and be set again, or move away and back. It stands at its LSN since
+the entry that put it there last, which the state names (`LogState.holds_since`), whatever the look
+before has seen at that LSN.
+
 Time is that of `HoldExpiry.now_s`. Nothing here is asked per entry.
 """
 
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logservice.ids import Lsn
+from logservice.ids import Index, Lsn
 from logservice.rsm.state import Hold, LogState
 
 
@@ -26,7 +30,7 @@ class HoldTimes:
     def __init__(self) -> None:
         """No hold was seen yet."""
         self._seen: dict[str, tuple[Hold, float]] = {}
-        self._stood: dict[str, tuple[Lsn, float]] = {}
+        self._stood: dict[str, tuple[tuple[Lsn, Index], float]] = {}
         self._term = self._led_since_s = self._due_s = 0.0
         self.changes = -1
         """`LogState.hold_changes` as of the last look; -1 when the state is another one since."""
@@ -42,14 +46,20 @@ class HoldTimes:
             name: before[name] if name in before and before[name][0] == hold else (hold, now_s)
             for name, hold in state.holds.items()
         }
-        stood = self._stood
+        # What a snapshot brought may have ended and been set again in between.
+        stood = self._stood if self.changes >= 0 else {}
         self._stood = {
-            name: stood[name] if name in stood and stood[name][0] == hold.lsn else (hold.lsn, now_s)
-            for name, hold in state.holds.items()
+            name: stood[name] if name in stood and stood[name][0] == place else (place, now_s)
+            for name, place in self._places(state)
         }
         self.changes = state.hold_changes
         self.timed = any(hold.ttl_s for hold in state.holds.values())
         self._due_s = 0.0
+
+    def _places(self, state: LogState) -> Iterator[tuple[str, tuple[Lsn, Index]]]:
+        """The LSN of each hold, and the revision that put it there, as far as that was seen."""
+        for name, hold in state.holds.items():
+            yield name, (hold.lsn, state.holds_since.get(name, Index(0)))
 
     def leads(self, term: int, now_s: float) -> None:
         """The replica leads `term`, with the term's first entry applied; 0: it leads none."""

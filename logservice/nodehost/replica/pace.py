@@ -34,7 +34,7 @@ class LimitTable:
         self.version = 0
         self._limits: dict[ShardId, ShardLimits] = {}
         self.heard_s = float("-inf")
-        """As of when they are HAKeeper's newest, by the host's monotonic clock."""
+        """As of when they are HAKeeper's newest, by boottime."""
         self.delayed = 0
         """Appends that waited, or were refused, for the limits of their logs."""
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from logservice.background import begin_task
 from logservice.raft.messages import InstallSnapshot
 from logservice.state_machine import StateMachine
 
@@ -34,7 +35,7 @@ class Preparation:
         steps = self._machine.prepare(message.snapshot.state)
         if next(steps, _READ) is _READ:
             return False
-        self._task = asyncio.get_running_loop().create_task(self._read(steps, hear))
+        self._task = begin_task(self._read(steps, hear))
         return True
 
     def stop(self) -> None:

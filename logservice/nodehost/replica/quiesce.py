@@ -29,6 +29,11 @@ waits for that one a tick longer than a beat takes, so beats are a tick further 
 
 INV-QUIESCE-3: a replica that is not ticked has nothing that time could change: no request, no read,
 nothing to apply or to send.
+INV-QUIESCE-4: an error of one replica's time halts that replica, and the others are ticked.
+
+A pass over the replicas or over the peers is one moment of the ticker (INV-HOST-TICK-3): what it
+wakes counts no tick inside it, so what it has not yet come to is as it was.
+
 A beat resets no election timer: replicas that count time are ticked, and listen to their leader
 only.
 """
@@ -44,12 +49,13 @@ from typing import Final
 from logservice_wire.errors import InvalidArgument, LogServiceError
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.invariants import invariant
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.question import Asker, Form, question
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.replica import BREAKS, Replica
 from logservice.nodehost.ticker import Ticker
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.ready import Role
@@ -192,14 +198,20 @@ class Quiescence:
                 if self._ticked.get(shard) is replica:
                     del self._ticked[shard]
                 continue
-            replica.tick(now_s)
-            if replica.intake.waiting:
-                replica.serve_intake()
-            elif replica.idle and not replica.damaged:
-                self._quiesce(replica)
+            try:
+                self._tick(replica, now_s)
+            except BREAKS as error:
+                replica.fail(error)
         if self._ticks >= self._next_beat:
             self._beat()
             self._next_beat = self._newest_beat + self._beat_ticks
+
+    def _tick(self, replica: Replica, now_s: float) -> None:
+        replica.tick(now_s)
+        if replica.intake.waiting:
+            replica.serve_intake()
+        elif replica.idle and not replica.damaged and not replica.stopped:
+            self._quiesce(replica)
 
     def ticks_to_act(self) -> int:
         """In how many ticks `tick` may do more than count, unless something happens before."""
@@ -209,9 +221,13 @@ class Quiescence:
         if not self._owed and all(map(self._is_spared, self._peers, self._peers.values())):
             ticks += self._beat_ticks  # nobody is asked at the next beat, as it seems
         for replica in self._ticked.values():
-            if ticks == 1:
-                break
-            ticks = min(ticks, replica.ticks_to_act())
+            if ticks == 1 or replica.stopped:
+                return 1
+            try:
+                ticks = min(ticks, replica.ticks_to_act())
+            except BREAKS as error:
+                replica.fail(error)
+                return 1
         return ticks
 
     def _quiesce(self, replica: Replica) -> None:
@@ -281,22 +297,25 @@ class Quiescence:
         if store in self._beating:
             return
         self._beating.add(store)
-        task = asyncio.get_running_loop().create_task(self._send(store, beat))
-        self._beats.add(task)
-        task.add_done_callback(self._beats.discard)
+        self._beats.add(begin_task(self._send(store, beat), self._beats.discard))
 
     async def _send(self, store: StoreId, beat: tuple[int, int]) -> None:
         timeout_s = self._options.tick_ms / 1000 * self._silent_ticks
         try:
             answer = await self._requests.ask(store, BEAT, beat, timeout_s)
             if answer is not None:
-                self._hear(store, answer[2], answer[:2])
+                with self._ticker.moment:
+                    self._hear(store, answer[2], answer[:2])
         except LogServiceError:
             pass  # that store hears nothing, and draws its own conclusion
         finally:
             self._beating.discard(store)
 
     async def _on_beat(self, sender: PeerIdentity, beat: tuple[int, ...]) -> tuple[int, ...] | None:
+        with self._ticker.moment:
+            return self._answer(sender, beat)
+
+    def _answer(self, sender: PeerIdentity, beat: tuple[int, ...]) -> tuple[int, ...] | None:
         store = sender.store_id
         self._hear(store, sender.boot_id, beat)
         answers = self._version.value >= _ANSWERS_SINCE
@@ -315,7 +334,6 @@ class Quiescence:
         return (*led, self._boot_id)
 
     def _hear(self, store: StoreId, boot_id: int, beat: tuple[int, ...]) -> None:
-        self._ticker.catch_up()
         peer = self._peers.get(store)
         if peer is None:
             return

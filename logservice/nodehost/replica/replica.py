@@ -106,7 +106,7 @@ from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 from logservice.versions import KnownVersion
 
-_BREAKS: Final = (InvariantViolation, Exception)
+BREAKS: Final = (InvariantViolation, Exception)
 """A core and a state machine do not raise, so whatever they raise is a broken invariant."""
 
 _SHARED: Final = (OSError, KvError, MemoryError)
@@ -342,7 +342,8 @@ class Replica:
         )
 
     def _lease_clock_us(self) -> int:
-        return int(self._host.clock.monotonic() * 1_000_000)
+        # A lease is a right: it ends while the host is suspended, too.
+        return int(self._host.clock.boottime() * 1_000_000)
 
     def _applied_index(self) -> Index:
         return self.applied
@@ -490,7 +491,7 @@ class Replica:
                 self.hearing.rejected(heard.sender, rejected)
             if self.book.count:
                 self.book.committed(self.raft.commit)
-        except _BREAKS as error:
+        except BREAKS as error:
             self.fail(error)
             return
         self.activate()
@@ -508,7 +509,7 @@ class Replica:
         """An error in the block is this replica's own, and halts it (INV-REPLICA-3)."""
         try:
             yield
-        except _BREAKS as error:
+        except BREAKS as error:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
@@ -540,17 +541,13 @@ class Replica:
         return True
 
     def tick(self, now_s: float) -> None:
-        """One tick passed."""
+        """One tick passed. What it raises is the replica's own, and `quiesce` halts it alone."""
         if self._halts_damaged():
             return
         self._ticks += 1
-        try:
-            self.raft.tick()
-            if self._ticks == self._campaign_tick:
-                self._campaign_early()
-        except _BREAKS as error:
-            self.fail(error)
-            return
+        self.raft.tick()
+        if self._ticks == self._campaign_tick:
+            self._campaign_early()
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
             or self.raft.has_ready()
@@ -604,16 +601,16 @@ class Replica:
         cost a second: this replica asks for pre-votes within a few ticks. That is safe whatever the
         reason: pre-votes change nobody's term, and replicas that still hear the leader refuse.
         """
-        if self.raft.role is Role.LEADER:
-            with self.contained():
+        self._host.ticker.catch_up()
+        with self.contained():
+            if self.raft.role is Role.LEADER:
                 self.raft.report_unreachable(peer)
                 self.raft.report_snapshot(peer, ok=False)
                 self.activate()
-        elif peer == self.raft.leader:
-            self._host.ticker.catch_up()
-            self.raft.forget_leader()
-            self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
-            self.activate()
+            elif peer == self.raft.leader:
+                self.raft.forget_leader()
+                self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
+                self.activate()
 
     def begin(self) -> None:
         """The shard has just begun, on all its members at about the same time, and nobody leads it.
@@ -707,7 +704,7 @@ class Replica:
             if self.reader.turn_came() or arrived:
                 self.raft.retry_reads()
             return self._paid(self._gather())
-        except _BREAKS as error:
+        except BREAKS as error:
             # Only this replica halts; the other shards of the store go on.
             self.fail(error)
             return None
@@ -812,7 +809,7 @@ class Replica:
             return
         try:
             self._tell_durable(accepted)
-        except _BREAKS as error:
+        except BREAKS as error:
             # The core reads to go on (entries for a follower that is behind), and may meet damage.
             self.fail(error)
 

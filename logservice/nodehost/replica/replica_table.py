@@ -27,6 +27,7 @@ from logservice_wire.errors import (
     ShardNotFound,
 )
 
+from logservice.background import begin_task
 from logservice.events import Event, emit
 from logservice.hard_state import HardState
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
@@ -212,7 +213,7 @@ class ReplicaTable:
             key = (shard, replica_id)
             if key not in self._removing:
                 tombstone = self._entomb(self._engine(directory), shard, replica_id)
-                self._removing[key] = asyncio.get_running_loop().create_task(tombstone)
+                self._removing[key] = begin_task(tombstone)
             await asyncio.shield(self._removing[key])
         self.halts.forget(shard, replica_id)
         await directory.drop_exports(shard, replica_id)
@@ -303,6 +304,8 @@ class ReplicaTable:
         """
         if broken is not None:
             self._tell_broken(replica.shard, replica.replica_id, broken)
+        if replica.stopped:
+            return  # it halted before, and another replica of the shard may run by now
         self._running.pop(replica.shard, None)
         replica.stop()
         self._quiescence.forget(replica)

@@ -147,7 +147,7 @@ class Retention:
             and rsm.state.restoring is None
             and replica.shard not in self._proposed
             and self._version.value >= _SINCE
-            and self._clock.monotonic() - self._limits.heard_s <= bounds.RETENTION_POLICY_S_MAX
+            and self._clock.boottime() - self._limits.heard_s <= bounds.RETENTION_POLICY_S_MAX
         )
 
     # --- judging ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Set
 from itertools import islice
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, StoreId
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.routing.successors import Successors
@@ -46,7 +47,7 @@ class ClockLeaving:
         led = (one for one in replicas if one.shard != HAKEEPER_SHARD and one.ready_to_lead)
         leaving = list(islice(led, bounds.CLOCK_HAND_OVERS_PER_LOOK))
         if leaving:
-            self._round = asyncio.get_running_loop().create_task(self._hand_over(leaving, near))
+            self._round = begin_task(self._hand_over(leaving, near))
 
     async def _hand_over(self, leaving: Iterable[Replica], near: Set[StoreId]) -> None:
         await asyncio.gather(*(self._hand_over_one(leader, near) for leader in leaving))

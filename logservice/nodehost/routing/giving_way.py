@@ -16,6 +16,7 @@ import asyncio
 from typing import Final
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.clock import Clock
 from logservice.ids import NO_REPLICA, ShardId
 from logservice.nodehost.replica.replica import Replica
@@ -54,9 +55,7 @@ class GivingWay:
         ):
             return
         self._rests_until_s[replica.shard] = now_s + bounds.APPLY_ASK_AGAIN_S
-        task = asyncio.get_running_loop().create_task(self._give_way(replica))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(begin_task(self._give_way(replica), self._tasks.discard))
 
     async def _give_way(self, replica: Replica) -> None:
         voters = replica.raft.membership.full_voters

@@ -30,6 +30,7 @@ from logservice_wire.errors import (
 )
 
 from logservice import trace
+from logservice.background import begin_task
 from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
@@ -86,9 +87,8 @@ class Router:
         if store is None or not elsewhere:
             return
         for item in replica.intake.forward_all():
-            task = asyncio.get_running_loop().create_task(self._forward(replica, store, item))
-            self._tasks.add(task)
-            task.add_done_callback(functools.partial(self._forwarded, replica, item))
+            forwarded = functools.partial(self._forwarded, replica, item)
+            self._tasks.add(begin_task(self._forward(replica, store, item), forwarded))
 
     async def change_membership(
         self, shard: ShardId, change: ConfigChange, timeout_s: float

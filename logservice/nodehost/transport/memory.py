@@ -24,6 +24,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
+from logservice.background import begin_task
 from logservice.ids import ShardId, StoreId
 from logservice.invariants import invariant
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
@@ -226,11 +227,8 @@ class MemoryTransport:
         if self._handler is None:
             sender.answered(answer, NotReady(f"{self._address} is not listening"), lost=False)
             return
-        task = asyncio.get_running_loop().create_task(
-            self._serve(self._handler, sender, method, body, timeout_s, answer)
-        )
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        work = self._serve(self._handler, sender, method, body, timeout_s, answer)
+        self._serving.add(begin_task(work, self._serving.discard))
 
     def answered(
         self, answer: asyncio.Future[bytes], result: bytes | LogServiceError, *, lost: bool

@@ -29,6 +29,7 @@ from functools import partial
 
 from logservice_wire.errors import DeadlineExceeded, InvalidArgument, NotReady
 
+from logservice.background import begin_task
 from logservice.bounds import (
     PEER_QUEUES_BYTES_MAX,
     PEER_REQUESTS_BYTES_MAX,
@@ -341,9 +342,7 @@ class TcpTransport:
         if line is None:
             return
         self._dirty.discard(line)
-        task = asyncio.get_running_loop().create_task(line.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.add(begin_task(line.close(), self._closing.discard))
 
     def _dropped(self, store: StoreId) -> None:
         """Never inside the caller's `send`: the engine may be in the middle of a step."""

@@ -73,6 +73,9 @@ from logservice.nodehost.truncation.replicas_within import ReplicasWithin
 from logservice.nodehost.truncation.steps import Step
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 
+VISIT_ALARM: Final = "truncation overdue"
+"""What the alarm of a visit that does not come begins with (`server.schedule`)."""
+
 _SETTLED: Final = [Step.NOTHING_TRUNCATED, Step.NOT_ADVANCED]
 _SETTLED_PER_TURN: Final = 256
 """Settled replicas that are passed over before other work gets its turn: half a millisecond."""

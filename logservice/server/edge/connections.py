@@ -9,8 +9,18 @@ A connection is *heard* once a call with an accepted identity came over it. Unti
 open: it said nothing yet, or is in its handshake, or idles. Half-open connections are bounded per
 address and in all. Over the bound the oldest one is cut, because it has had the most time to say
 something. So a stranger who holds many pushes out its own, while a client is heard with its first
-call. An identity over its bound is told BUSY on the new connection, which is cut by the look after
-the next one: the answer goes out first.
+call.
+
+gRPC has no way to refuse a connection, or to be given one that another part has accepted. So these
+bounds hold from look to look: in a flood an address has its bound and what it opens in between. Two
+things keep that small. A look comes early when many connect, and CONNECTIONS_LOOK_S_MAX after the
+last one at the latest, however many sockets there are. And when an address is above its bound by
+more than FLOOD_EXCESS_MAX, the kernel drops most of the connections that it begins (`syn_filter`).
+It is told before anything is cut, because to cut many takes its time. Where the kernel refuses, the
+log says so once, and the looks alone keep the bound.
+
+An identity over its bound is told BUSY on the new connection, which is cut CONNECTIONS_LOOK_S
+later: the answer goes out first.
 
 The bounds of identities and addresses may change at any time (`limit`). A connection that was
 within them once is not cut when they become lower.
@@ -35,6 +45,7 @@ import socket
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -44,6 +55,7 @@ from logservice_wire.errors import Busy
 from logservice_wire.value import value
 
 from logservice import bounds
+from logservice.server.edge import syn_filter
 from logservice.server.edge.call import refused
 from logservice.server.edge.doorbell import Doorbell
 from logservice.server.edge.undelivered import (
@@ -58,7 +70,10 @@ logger = logging.getLogger(__name__)
 
 _FOLDER: Final = "/proc/self/fd"
 _REST: Final = 20
-"""Looking takes at most one part in so many of a core, however many sockets there are."""
+"""Looking takes one part in so many of a core, as long as `pause_s` allows it."""
+
+_REST_IN_A_FLOOD: Final = 4
+"""The same while many connect."""
 
 Peer = tuple[str, int]
 """Address and port of the other side."""
@@ -112,6 +127,8 @@ class _Connection:
     group: str = ""
     """Whose bytes wait: an identity, or an address before a call has told the identity."""
     cut: bool = False
+    excess: bool = False
+    """It was cut for a bound of its address, or of half-open connections."""
     within: bool = False
     """At a look it was within the bound of its address."""
 
@@ -143,14 +160,18 @@ class Connections:
         self._heard: dict[str, tuple[Peer, str]] = {}
         self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
         self._of_identity: dict[str, int] = {}
-        self._doomed: dict[Peer, str] = {}
-        """Those that the next look cuts, and why."""
-        self._told: dict[Peer, str] = {}
-        """Those that are cut a look later, so that the answer to their call goes out first."""
+        self._doomed: dict[Peer, tuple[str, float]] = {}
+        """Connections that a look will end: the reason, and the time from which it does."""
         self._sockets: dict[_Socket, _Connection] = {}
         self._others: set[_Socket] = set()
         """Sockets that are no connections of the client port."""
+        self._listening: dict[_Socket, int] = {}
+        """Where clients connect to, and how many packets the kernel had dropped there."""
+        self._floods = syn_filter.Floods()
+        self._filter_refused = False
         self._looks = 0
+        self._traffic_due_s = 0.0
+        """When the bytes that wait are looked at again: it costs more than to count connections."""
         self._told_s = -bounds.CONNECTIONS_TELL_S
         self._bell = Doorbell()
         self._ended = False
@@ -198,7 +219,7 @@ class Connections:
                 self._of_identity[identity] = count + 1
                 self._heard[name] = (peer, identity)
                 return
-            self._told[peer] = "identity"
+            self._doomed[peer] = "identity", time.monotonic() + bounds.CONNECTIONS_LOOK_S
         raise Busy(f"more than {most} connections of one identity", retry_after_ms=500)
 
     def delivered(self, name: str) -> Delivered:
@@ -216,7 +237,7 @@ class Connections:
         peer = peer_of(name)
         if peer is not None:
             with self._lock:
-                self._doomed[peer] = why
+                self._doomed[peer] = why, 0.0
             self._bell.ring()
 
     def _wake_up(self) -> None:
@@ -227,30 +248,40 @@ class Connections:
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._ended:
-            began_s = time.monotonic()
-            try:
-                self._look()
-            except OSError as error:
-                # Descriptors are short everywhere; the next look is soon.
-                logger.warning("the connections cannot be looked at: %s", error)
-            spent_s = time.monotonic() - began_s
-            self._rest(max(bounds.CONNECTIONS_LOOK_S, spent_s * _REST))
+        try:
+            while not self._ended:
+                began_s = time.monotonic()
+                try:
+                    self._look()
+                except OSError as error:
+                    # Descriptors are short everywhere; the next look is soon.
+                    logger.warning("the connections cannot be looked at: %s", error)
+                self._rest(time.monotonic() - began_s)
+        finally:
+            # Nobody would let an address in again.
+            self._floods.halvings.clear()
+            self._filter()
 
-    def _rest(self, least_s: float) -> None:
-        """Until the next look, which comes no earlier than `least_s` unless the bell rings."""
-        if not self.counts.open:
-            began_s = time.monotonic()
-            if self._bell.sleep(bounds.CONNECTIONS_REST_S, arrivals=True):
+    def _rest(self, spent_s: float) -> None:
+        """Until the next look, after one that took `spent_s`. A ring ends it."""
+        began_s = time.monotonic()
+        if not self.counts.open and self._bell.sleep(bounds.CONNECTIONS_REST_S, arrivals=1):
+            return
+        for least_s, arrivals in (
+            (crowded_pause_s(spent_s), 0),
+            (pause_s(spent_s), bounds.ARRIVALS_MAX),
+        ):
+            left_s = began_s + least_s - time.monotonic()
+            if left_s > 0 and self._bell.sleep(left_s, arrivals=arrivals):
                 return
-            least_s -= time.monotonic() - began_s
-        if least_s > 0:
-            self._bell.sleep(least_s)
 
     def _look(self) -> None:
         self._looks += 1
         with self._lock:
-            doomed, self._doomed, self._told = self._doomed, self._told, {}
+            now_s = time.monotonic()
+            doomed = {peer: why for peer, (why, due_s) in self._doomed.items() if due_s <= now_s}
+            for peer in doomed:
+                del self._doomed[peer]
             known = list(self._heard)
             delivered = list(self._delivered)
         self._find()
@@ -262,12 +293,23 @@ class Connections:
         half_open = [one for one in self._sockets.values() if one.peer not in heard]
         every = list(self._sockets.values())
         self.counts.open, self.counts.half_open = len(every), len(half_open)
-        for one in every:
-            if one.peer in doomed:
-                self._shut(one, doomed[one.peer])
-        for one, why in _over(every, half_open, self._limits):
-            self._shut(one, why)
-        self._cut_the_greedy(every, heard, messages)
+        # gRPC takes its time to close what is cut.
+        left = [one for one in every if not one.cut]
+        over = list(_over(left, [one for one in half_open if not one.cut], self._limits))
+        # First the kernel is told: to cut many takes its time, in which as many come.
+        self._tell_floods([one for one in every if one.excess] + [one for one, _ in over])
+        with self._one_descriptor():
+            for one in every:
+                if one.peer in doomed:
+                    self._shut(one, doomed[one.peer])
+            for one, why in over:
+                self._shut(one, why)
+                one.excess = one.cut
+        began_s = time.monotonic()
+        if began_s >= self._traffic_due_s:
+            self._cut_the_greedy(every, heard, messages)
+            ended_s = time.monotonic()
+            self._traffic_due_s = ended_s + traffic_pause_s(ended_s - began_s)
 
     def _cut_the_greedy(
         self,
@@ -288,15 +330,17 @@ class Connections:
             )
         self.counts.waiting_bytes = int(sum(one.waiting for one in every))
         limits = self._limits
-        for one in greediest(every, limits.undelivered_of_identity, limits.undelivered):
-            self.counts.undelivered_cut += 1
-            self._shut(one, "undelivered")
+        with self._one_descriptor():
+            for one in greediest(every, limits.undelivered_of_identity, limits.undelivered):
+                self.counts.undelivered_cut += 1
+                self._shut(one, "undelivered")
 
     def _find(self) -> None:
         """Bring `_sockets` up to date; its order is the order in which the sockets were first
         seen.
         """
         present: set[_Socket] = set()
+        found_listening = False
         with self._one_descriptor():
             names = os.listdir(_FOLDER)
         for name in names:
@@ -315,12 +359,18 @@ class Connections:
                     self._others.add(key)
                     if self._listens(descriptor):
                         self._bell.watch(descriptor)
+                        self._listening[key] = 0
+                        found_listening = True
                     continue
                 new = Undelivered(time.monotonic())
                 self._sockets[key] = _Connection(descriptor, peer, self._looks, new)
         for key in [key for key in self._sockets if key not in present]:
             del self._sockets[key]
         self._others &= present
+        for key in [key for key in self._listening if key not in present]:
+            del self._listening[key]
+        if found_listening:
+            self._filter()  # no address yet: now is the time to say that the kernel refuses
 
     def _client_of(self, descriptor: int) -> Peer | None:
         """The other side, if it is a connection of the client port."""
@@ -337,6 +387,49 @@ class Connections:
             finally:
                 found.detach()
         return False
+
+    def _at_listening(self, act: Callable[[_Socket, socket.socket], None]) -> None:
+        """Do something with each socket that clients connect to, on a descriptor of our own, for
+        the reason of INV-CUT-1.
+        """
+        with self._one_descriptor():
+            for key in self._listening:
+                with contextlib.suppress(OSError):
+                    mine = os.dup(key[0])
+                    if not self._listens(mine):
+                        os.close(mine)
+                        continue
+                    with socket.socket(fileno=mine) as held:
+                        act(key, held)
+
+    def _tell_floods(self, excess: list[_Connection]) -> None:
+        self._at_listening(self._count_dropped)
+        if self._floods.look(Counter(one.peer[0] for one in excess)):
+            self._filter()
+
+    def _filter(self) -> None:
+        """Tell the kernel which addresses are in a flood."""
+        self._at_listening(self._filter_at)
+
+    def _filter_at(self, _: _Socket, listening: socket.socket) -> None:
+        try:
+            syn_filter.attach(listening, self._floods.halvings)
+        except OSError as error:
+            if not self._filter_refused:
+                self._filter_refused = True
+                logger.warning(
+                    "the kernel does not drop connections for this process (%s): in a flood an"
+                    " address has what it opens between two looks above its bound",
+                    error,
+                )
+            return
+        if not self._floods.halvings:
+            syn_filter.detach(listening)
+
+    def _count_dropped(self, key: _Socket, listening: socket.socket) -> None:
+        before, self._listening[key] = self._listening[key], syn_filter.dropped(listening)
+        if self._listening[key] != before:
+            refused["Connection/dropped"] += (self._listening[key] - before) & 0xFFFFFFFF
 
     def _with_socket(
         self, descriptor: int, look: Callable[[Peer, socket.socket], _Seen]
@@ -378,8 +471,8 @@ class Connections:
                 del self._of_identity[identity]
 
     def _shut(self, one: _Connection, why: str) -> None:
-        """Shut one connection down, as INV-CUT-1 demands."""
-        with self._one_descriptor(), contextlib.suppress(OSError):
+        """Shut one connection down, as INV-CUT-1 demands, while one descriptor is free."""
+        with contextlib.suppress(OSError):
             mine = os.dup(one.descriptor)
             if self._client_of(mine) != one.peer:
                 os.close(mine)
@@ -395,11 +488,13 @@ class Connections:
         if now_s - self._told_s >= bounds.CONNECTIONS_TELL_S:
             self._told_s = now_s
             logger.warning(
-                "a connection of %s was cut (%s): %d open, %d of them half open",
+                "a connection of %s was cut (%s): %d open, %d of them half open; "
+                "addresses of which the kernel drops connections: %d",
                 one.peer[0],
                 why,
                 self.counts.open,
                 self.counts.half_open,
+                len(self._floods.halvings),
             )
 
     @contextlib.contextmanager
@@ -413,6 +508,21 @@ class Connections:
         finally:
             with contextlib.suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def pause_s(spent_s: float) -> float:
+    """How long the thread rests after a look that took `spent_s`."""
+    return min(max(bounds.CONNECTIONS_LOOK_S, spent_s * _REST), bounds.CONNECTIONS_LOOK_S_MAX)
+
+
+def crowded_pause_s(spent_s: float) -> float:
+    """The same while many connect."""
+    return min(max(bounds.CONNECTIONS_LOOK_S_MIN, spent_s * _REST_IN_A_FLOOD), pause_s(spent_s))
+
+
+def traffic_pause_s(spent_s: float) -> float:
+    """How long undelivered bytes are not looked at after a look at them that took `spent_s`."""
+    return min(spent_s * _REST, bounds.UNDELIVERED_LOOK_S_MAX)
 
 
 def peer_of(name: str) -> Peer | None:

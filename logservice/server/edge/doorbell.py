@@ -16,6 +16,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 from typing import Final
 
 _ARRIVES: Final = select.EPOLLIN | select.EPOLLET
@@ -45,14 +46,23 @@ class Doorbell:
             if not self._closed:
                 os.eventfd_write(self._bell, 1)
 
-    def sleep(self, seconds: float, *, arrivals: bool = False) -> bool:
-        """Return after so long, or when it rings: True. With `arrivals` somebody who connects ends
-        the sleep, too.
+    def sleep(self, seconds: float, *, arrivals: int = 0) -> bool:
+        """Return after so long, or when it rings: True. With `arrivals` the sleep also ends when so
+        many have connected, or a few more.
         """
-        if arrivals:
-            self._all.poll(seconds)
-        else:
+        if not arrivals:
             self._rings.poll(seconds * 1000)
+            return self._rang()
+        until_s = time.monotonic() + seconds
+        for _ in range(arrivals):
+            told = self._all.poll(max(0.0, until_s - time.monotonic()))
+            if self._rang():
+                return True
+            if not told:
+                break
+        return False
+
+    def _rang(self) -> bool:
         try:
             return os.eventfd_read(self._bell) > 0
         except BlockingIOError:

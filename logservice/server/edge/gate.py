@@ -19,16 +19,18 @@ INV-GATE-1: what is not granted is not let in. That includes a call with no row 
 identity, no list, or no answer from HAKeeper about a name.
 INV-GATE-2: a decision is used only with the version of the access list, the revocation lists and
 the issuer's keys that it was made by, and never after the certificate or token it rests on has
-expired, or the list is so old that it grants nothing.
+expired (`clock.Expiry`: no step of the wall clock prolongs it), or the list is so old that it
+grants nothing.
 INV-GATE-3: a denial is said only of what is known: by a list that is HAKeeper's present one, and a
 name that is as new, or no name. What cannot be told is NOT_READY{directory}.
 INV-GATE-4: a caller that shows a certificate and a token is let in only if both are good and of one
 identity.
+INV-GATE-5: no quota of identities, whatever its values, keeps an administrator whom this store's
+configuration names from the calls that take it back.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -41,6 +43,7 @@ from logservice_wire.rpcs import Rpc
 from logservice import bounds
 from logservice.access import AccessList
 from logservice.certificate import Bearer, Purpose, Serial, read_chain, too_long_a_path
+from logservice.clock import NEVER, Clock, Expiry, SystemClock
 from logservice.identity import IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.agent.access_book import AccessBook
@@ -73,17 +76,17 @@ _Asked = tuple[str, frozenset[str], bool, ShardId]
 class Caller:
     """One certificate chain, or one token, or both. Callers of one identity share `quota`.
 
-    expires_s: wall-clock time at which the certificate or the token, or what is known of the
-    certificate's revocation, expires. not_after_s: the same without revocation. checked_by: the
-    revocation lists that its certificates were looked up in; keys: the issuer's keys that its token
-    was checked by (None: it has no token).
+    expires: when the certificate or the token, or what is known of the certificate's revocation,
+    expires. not_after: the same without revocation. checked_by: the revocation lists that its
+    certificates were looked up in; keys: the issuer's keys that its token was checked by (None: it
+    has no token).
     """
 
     uri: str
-    expires_s: float
+    expires: Expiry
     quota: Quota
     admin: bool = False
-    not_after_s: float = float("inf")
+    not_after: Expiry = NEVER
     serials: tuple[Serial, ...] = ()
     checked_by: Revocations = NOTHING_REVOKED
     serial: str = ""
@@ -129,8 +132,11 @@ class Gate:
     identities: Identities | None
     name_of: NameOf
     limits_of: Callable[[str], QuotaLimits] = lambda _: QuotaLimits()
+    clock: Clock = field(default_factory=SystemClock)
     denied: int = 0
     """Calls that were refused here."""
+    undoing: Quota = field(default_factory=lambda: Quota(QuotaLimits()))
+    """What configured administrators use for what undoes (`Rpc.undoes`)."""
     _callers: dict[_Shown, Caller] = field(default_factory=dict)
     _quotas: dict[str, Quota] = field(default_factory=dict)
     _decided: dict[_Asked, bool] = field(default_factory=dict)
@@ -168,7 +174,7 @@ class Gate:
             found = self._identify(shown)
         if found.checked_by is not self.identities.revocations():
             self._look_up(found)
-        if time.time() >= found.expires_s:
+        if found.expires.is_over(self.clock):
             self.denied += 1
             what = "token" if token else "certificate"
             raise Unauthenticated(f"the {what} has expired")
@@ -222,12 +228,16 @@ class Gate:
             self.denied += 1
             raise PermissionDenied(f"{caller.uri} has no role over anything")
 
+    def quota_of(self, caller: Caller, rpc: Rpc[Any, Any]) -> Quota:
+        """What pays for the call (INV-GATE-5)."""
+        return self.undoing if rpc.undoes and caller.admin else caller.quota
+
     def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
         return (
             (listed is None or (listed is self.access.list and not self.access.too_old))
             and (not caller.admin or self._is_admin(caller.uri))
-            and time.time() < caller.expires_s
+            and not caller.expires.is_over(self.clock)
             and (self.identities is None or self.identities.unchanged(caller))
         )
 
@@ -286,8 +296,12 @@ class Gate:
                 self.denied += 1
                 raise Unauthenticated("the certificate and the token are of different identities")
             found.keys = checked.keys
-            found.not_after_s = found.expires_s = min(found.not_after_s, checked.expires_s)
+            of_token = Expiry.at(checked.expires_s, self.clock)
+            found.not_after = found.expires = found.not_after.earlier(of_token)
         self._look_up(found)
+        if found.expires.is_over(self.clock):
+            # The wall clock may be wrong: then this is no end to remember.
+            del self._callers[shown]
         return found
 
     def _of_certificate(self, chain: bytes) -> Bearer:
@@ -317,12 +331,13 @@ class Gate:
         """Look for a caller's certificates in the lists in use. Raises Unauthenticated."""
         assert self.identities is not None  # only then there are certificates
         lists = self.identities.revocations()
-        problem = lists.problem(caller.serials, time.time())
+        problem = lists.problem(caller.serials, self.clock.wall_us() / 1_000_000)
         if problem:
             self.denied += 1
             raise Unauthenticated(problem)
         caller.checked_by = lists
-        caller.expires_s = min(caller.not_after_s, lists.known_until_s(caller.serials))
+        known_until = Expiry.at(lists.known_until_s(caller.serials), self.clock)
+        caller.expires = caller.not_after.earlier(known_until)
 
     def _known(self, shown: _Shown, uri: str, expires_s: float) -> Caller:
         found = self._callers.get(shown)
@@ -337,7 +352,8 @@ class Gate:
                     self._callers.clear()
                 quota = self._quotas[uri] = Quota(self.limits_of(uri))
             admin = self._is_admin(uri)
-            found = self._callers[shown] = Caller(uri, expires_s, quota, admin, expires_s)
+            expires = Expiry.at(expires_s, self.clock)
+            found = self._callers[shown] = Caller(uri, expires, quota, admin, expires)
         return found
 
     def _is_admin(self, uri: str) -> bool:

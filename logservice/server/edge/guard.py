@@ -199,13 +199,13 @@ class GuardedServer:
                 raise request.error
             caller = self._gate.caller(context)
             peer = context.peer()
-            seen = self._seen.used(caller.uri, peer, caller.serial, caller.not_after_s)
+            seen = self._seen.used(caller.uri, peer, caller.serial, caller.not_after.wall_s)
             if self._connections is not None:
                 self._connections.heard(peer, caller.uri)
             calling.set(caller.uri)
             if caller.by_token_only:
                 token_addresses.offset.set(self._token_port_offset)
-            count(caller.quota)
+            count(self._gate.quota_of(caller, rpc))
         except LogServiceError as error:
             if seen is not None:
                 seen.busy += 1
@@ -266,6 +266,7 @@ class GuardedServer:
         """Wait for the turn of a call and give its place back when it is over."""
         name, lines, lined = rpc.name, self._lines, not rpc.path.startswith(_HEALTH)
         delivered, whole = self._delivered, self._dispatch.half_calls.whole
+        quota_of = self._gate.quota_of
 
         async def guarded(request: Any, context: Context) -> Any:
             whole()
@@ -287,7 +288,7 @@ class GuardedServer:
                 del request  # an error leaves this frame, too (INV-GUARD-2)
                 if place is not None:
                     lines.leave(place)
-                caller.quota.end_rpc()
+                quota_of(caller, rpc).end_rpc()
 
         return guarded
 
@@ -299,7 +300,7 @@ class GuardedServer:
         named: Callable[[Any], str] = operator.attrgetter(rpc.named) if rpc.named else _unnamed
 
         async def called(caller: Caller, request: Any, context: Context) -> Any:
-            quota = caller.quota
+            quota = gate.quota_of(caller, rpc)
             if quota.counts_bytes:
                 quota.take_bytes(request.ByteSize())
             shard = shard_of(rpc, request)

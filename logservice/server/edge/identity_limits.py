@@ -12,7 +12,7 @@ refused until there are fewer than the new limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from logservice_wire.value import value
 
@@ -31,6 +31,9 @@ class ConfiguredLimits:
     connections_in_all: int
     one_identity: bool = False
     """Everybody is the same identity (plaintext), which may have all connections."""
+    admins: Collection[str] = ()
+    """They have at least the connections that are configured, whatever a verb says: who shall take
+    a quota back has to get in (INV-GATE-5)."""
 
 
 class IdentityLimits:
@@ -71,6 +74,8 @@ class IdentityLimits:
             return configured.connections_in_all
         found = self._table.value("connections_max", identity)
         wanted = configured.connections if found is None else found
+        if identity in configured.admins:
+            wanted = max(wanted, configured.connections)
         return min(wanted, configured.connections_in_all)
 
     @property

@@ -5,7 +5,8 @@ buckets that hold one second's worth. The size of an answer is known only afterw
 overdraw a bucket; the next request then waits. A unary call that finds its bucket empty is refused
 with BUSY and the time to wait. A stream is not refused, because that would end it: the store stops
 reading it, and gRPC's flow control holds the sender back. What costs more than a bucket holds is
-let through, too, and owed: so one request passes however low the rate is.
+let through, too, and owed: so one request passes however low the rate is. Calls that are under way
+pay when they are over, all at once; so what is owed has a bound, QUOTA_DEBT_S_MAX.
 
 The limits may change at any time (`identity_limits`). What is under way goes on, and new buckets
 begin full, so that nothing is owed at a rate that is no longer in force.
@@ -48,10 +49,13 @@ class Quota:
 
     def _set(self, limits: QuotaLimits) -> None:
         self.limits = limits
-        self._requests = TokenBucket(limits.requests_per_s, self._clock)
-        self._bytes = TokenBucket(limits.bytes_per_s, self._clock)
+        self._requests = self._bucket(limits.requests_per_s)
+        self._bytes = self._bucket(limits.bytes_per_s)
         self.paced = limits.requests_per_s > 0 or limits.bytes_per_s > 0
         """Whether messages of a stream are counted at all."""
+
+    def _bucket(self, rate: float) -> TokenBucket:
+        return TokenBucket(rate, self._clock, debt_s=bounds.QUOTA_DEBT_S_MAX)
 
     def change(self, limits: QuotaLimits) -> None:
         """Other limits from now on. What is under way goes on. What is owed at a rate that is gone

@@ -72,6 +72,8 @@ class Monitor:
             guarded=self.guarded,
         )
         self._server = AdminServer(listen, app, tls.context if tls is not None else None)
+        self.answers = self._server.answers
+        """What its clients have not read yet."""
         self.reporter.admin_tls = tls
         self.reporter.admin_address = config.admin.advertise or self._server.address
 
@@ -94,10 +96,20 @@ class Monitor:
         tokens: Callable[[], Mapping[str, float]] = dict,
         connections: Callable[[], Mapping[str, int]] = dict,
         standing: Standing = lambda _: None,
+        visit_age_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Use the store's parts: log storage is open, and other stores may ask from now on."""
         self.reporter.attach(
-            parts, transport_stats, tls, alarms, call_lines, memory, calls, tokens, connections
+            parts,
+            transport_stats,
+            tls,
+            alarms,
+            call_lines,
+            memory,
+            calls,
+            tokens,
+            connections,
+            visit_age_s,
         )
         self._cluster = ClusterReporter(parts, self.reporter)
         shards = ShardsInside(parts, self.reporter, self._history, standing)

@@ -10,6 +10,11 @@ under way become one more reload behind it. One that comes before the store serv
 
 INV-RELOAD-2: a configuration that a start would refuse changes nothing.
 
+INV-RELOAD-3: nothing is taken up of a configuration of another store or another cluster, which
+stands in the place of the right one by mistake: its administrators would get rights here.
+
+A file that cannot be read in RELOAD_READ_S is refused, too; the next reload begins anew.
+
 The configuration in effect as a whole need not pass the checks of a file: of two settings that go
 together, one may wait for a restart. `with_reloaded` then makes a pair that the file never had. So
 it is checked, too, and a reload that would make it wrong is refused.
@@ -29,9 +34,11 @@ from typing import Any, Final
 import msgspec
 from logservice_wire.errors import InvalidArgument, NotReady, VerbRefused
 
+from logservice import bounds
 from logservice import config as configuration
-from logservice.config import StoreConfig
+from logservice.config import ConfigError, StoreConfig
 from logservice.events import Event, emit
+from logservice.nodehost.disks.apart import apart
 from logservice.server.reload.effects import EFFECTS, Effect, changed, with_reloaded
 
 _DIGEST_CHARACTERS: Final = 16
@@ -84,6 +91,7 @@ class Reloads:
         self._read = read
         self._take: Callable[[StoreConfig], None] | None = None
         self._directories: Callable[[], Sequence[str]] = lambda: ()
+        self._reading: asyncio.Future[StoreConfig] | None = None
         self._asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
 
@@ -133,7 +141,8 @@ class Reloads:
             raise NotReady("the store is starting")
         async with self._one_at_a_time:
             try:
-                read = await asyncio.to_thread(self._checked)
+                read = await self._read_file()
+                _check_same_store(self.config, read)
                 self._follow_directories(read)
                 used = with_reloaded(self.config, read)
                 configuration.check(used)
@@ -147,6 +156,19 @@ class Reloads:
                 self._named = read.store.data_directories
                 self._used(used, found)
             return found
+
+    async def _read_file(self) -> StoreConfig:
+        """What the file says now. Raises InvalidArgument."""
+        if self._reading is not None and not self._reading.done():
+            raise InvalidArgument("the files of the reload before this one are still being read")
+        self._reading = apart(self._checked, "reload")
+        done, _ = await asyncio.wait([self._reading], timeout=bounds.RELOAD_READ_S)
+        if not done:
+            raise InvalidArgument(
+                f"reading the configuration takes longer than {bounds.RELOAD_READ_S:g} s:"
+                " does a file system not answer?"
+            )
+        return self._reading.result()
 
     def _follow_directories(self, read: StoreConfig) -> None:
         """Verbs may have made the data directories what the file says: then no restart is due."""
@@ -191,6 +213,17 @@ def digest_of(config: StoreConfig) -> str:
     one.
     """
     return hashlib.sha256(_encoder.encode(config)).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def _check_same_store(used: StoreConfig, read: StoreConfig) -> None:
+    """INV-RELOAD-3. Raises ConfigError."""
+    for name in ("cluster_id", "store_id"):
+        mine, others = getattr(used.store, name), getattr(read.store, name)
+        if mine != others:
+            raise ConfigError(
+                f"store.{name}",
+                f"the file is that of {others!r}, and this is {mine!r}: nothing of it is taken up",
+            )
 
 
 def _sorted(settings: list[str]) -> Reloaded:

@@ -49,6 +49,7 @@ from logservice_wire.status import to_status_details
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.ids import ShardId
 from logservice.server.edge.call import refused
 from logservice.server.edge.call_book import OK
@@ -150,7 +151,7 @@ class AppendShards:
 
     async def run(self) -> None:
         """Serve the stream. Raises the LogServiceError that ends it as a whole."""
-        reader = asyncio.create_task(self._read())
+        reader = begin_task(self._read(), awaited=True)
         self._look_idle()
         try:
             await self._answer()
@@ -270,8 +271,7 @@ class AppendShards:
     # --- a lane's own task ------------------------------------------------------------------------
 
     def _admit(self, lane: _Lane) -> None:
-        lane.task = asyncio.create_task(self._let_in(lane))
-        lane.task.add_done_callback(self._task_ended)
+        lane.task = begin_task(self._let_in(lane), self._task_ended, awaited=True)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         bug = None if task.cancelled() else task.exception()

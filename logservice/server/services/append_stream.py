@@ -18,6 +18,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.errors import InvalidArgument, LogServiceError, UnknownOutcome
 from logservice_wire.v1 import log_pb2
 
+from logservice.background import begin_task
 from logservice.server.edge.call import Context
 from logservice.server.services.append_lane import AppendLane
 
@@ -47,7 +48,7 @@ class AppendStream:
 
     async def run(self) -> None:
         """Serve the stream; raises the LogServiceError of the first block that failed."""
-        reader = asyncio.create_task(self._read())
+        reader = begin_task(self._read(), awaited=True)
         try:
             await self._ack()
             await reader

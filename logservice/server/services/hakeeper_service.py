@@ -27,6 +27,7 @@ from logservice.config import LimitsSection
 from logservice.hakeeper.answers import queries
 from logservice.hakeeper.answers.views import ClusterView, Life, ShardView, StoreView
 from logservice.hakeeper.commands import proposals, replies, verbs
+from logservice.hakeeper.commands.given_out import GivenOut
 from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.commands.policy import LearnersIn, Policy, ZoneRule
 from logservice.hakeeper.commands.quotas import QUOTA_NAMES, IdentityQuota
@@ -43,6 +44,7 @@ from logservice.server.edge.call import Context, Method, effect, handler, in_tim
 from logservice.server.edge.identity_limits import IdentityLimits
 from logservice.server.services.complaint import complaint
 from logservice.server.services.context import log_shard
+from logservice.server.services.new_name import new_name
 from logservice.server.services.watching import EventFeed, watch
 
 _HAKEEPERS_OWN: Final = Found(None)
@@ -133,7 +135,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         rpcs.CREATE_SHARD,
         lambda request, owner: proposals.CreateShard(
             shard=ShardId(request.shard_id),
-            name=request.name,
+            name=new_name(request.name),
             replicas=request.replicas,
             request_id=request.request_id,
             owner=owner if request.request_id else "",
@@ -147,7 +149,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         rpcs.CHANGE_SHARD,
         lambda request, _: proposals.ChangeShard(
             shard=ShardId(request.shard_id),
-            name=request.name,
+            name=new_name(request.name),
             replicas=request.replicas,
             policy=_policy(request.policy) if request.HasField("policy") else None,
             labels=dict(request.labels.labels) if request.HasField("labels") else None,
@@ -255,6 +257,16 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         lambda request, _: verbs.SetQuota(_quota(request.quota), tuple(request.clear)),
         answers="version",
         about=lambda request: request.quota.identity if not request.clear else "",
+    )
+    SkipNumbers = administration(
+        rpcs.SKIP_NUMBERS,
+        lambda request, _: verbs.SkipNumbers(
+            copied(
+                GivenOut,
+                request.given_out,
+                deleted=tuple((one.first, one.last) for one in request.given_out.deleted),
+            )
+        ),
     )
     CancelWish = administration(
         rpcs.CANCEL_WISH, lambda request, _: verbs.CancelWish(request.wish_id)
@@ -459,6 +471,16 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         """Blocks until the caller goes away; see `server.services.watching`."""
         limit_s = self._limits.rpc_timeout_default_s
         await watch(self.events, self.caller(), limit_s, request, context)
+
+    @handler
+    async def GetGivenOut(
+        self, request: hakeeper_pb2.GetGivenOutRequest, context: Context
+    ) -> hakeeper_pb2.GivenOut:
+        """What was given out so far, as shard 0 has it."""
+        with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
+            given = await self._hakeeper.given_out(limit_s)
+        ranges = [hakeeper_pb2.IdRange(first=first, last=last) for first, last in given.deleted]
+        return copied(hakeeper_pb2.GivenOut, given, deleted=ranges)
 
     @handler
     async def AllocateIds(

@@ -33,6 +33,7 @@ from logservice_wire.errors import (
     TooLarge,
     Truncated,
     VerbRefused,
+    too_new,
 )
 from logservice_wire.v1 import log_pb2
 
@@ -45,7 +46,7 @@ from logservice.owner import Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
-from logservice.rsm.restoring import Restoring
+from logservice.rsm.restoring import RESTORED_GAPS, Restoring
 from logservice.rsm.state import TIMESTAMP_MAX
 from logservice.server.edge.call import Context, effect, in_time
 from logservice.server.services.context import StoreContext, log_shard
@@ -177,6 +178,8 @@ def _appends(
             count = validate_block(item.block, crc32=crc32)
         elif item.block or not 0 < item.record_count <= bounds.RESTORED_GAP_LSNS_MAX:
             raise InvalidArgument("a gap has LSNs, and no block", field="blocks")
+        elif item.gap not in RESTORED_GAPS:
+            raise too_new(f"reason {item.gap}", f"the gap at LSN {lsn}")
         else:
             count = item.record_count
         append = AppendRequest(

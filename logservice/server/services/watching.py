@@ -33,11 +33,11 @@ from logservice_wire.errors import Busy, EventsCompacted, InvalidArgument, LogSe
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.hakeeper.answers.queries import GetEvents
 from logservice.hakeeper.commands.cluster_events import ClusterEvent
 from logservice.invariants import invariant
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
-from logservice.server.crash import crash
 from logservice.server.edge.call import Context
 
 _NEWEST: Final = 2**62
@@ -80,8 +80,8 @@ class EventFeed:
             if self._poller is None:
                 self._newest.clear()
                 self._last = page.last
-                self._poller = asyncio.create_task(self._poll())
-                self._poller.add_done_callback(_ended)
+                # INV-STORE-1: a feed that stands still would look like a quiet cluster.
+                self._poller = begin_task(self._poll())
             yield page.last
         finally:
             self._watchers[identity] -= 1
@@ -151,13 +151,6 @@ class EventFeed:
                 continue
             self._changed.set()
             self._changed = asyncio.Event()
-
-
-def _ended(poller: asyncio.Task[None]) -> None:
-    """INV-STORE-1: a feed that stands still would look like a quiet cluster."""
-    failure = None if poller.cancelled() else poller.exception()
-    if failure is not None:
-        crash(failure)
 
 
 async def watch(

@@ -3,9 +3,10 @@
 Theory of operation. `read_pem` either returns material that fits together, or raises TlsRefused and
 changes nothing. The certificate and the key must be a pair. The certificate must be valid now, be
 for the purpose it is shown for, and carry exactly one identity, that of this store. The CA file
-must hold certificates of authorities only, and every key and signature must be strong enough
-(INV-CERT-1). Files that are being replaced one after the other pass through states that do not fit
-together; the caller (`server.tls.store_tls`) keeps what it has and looks again.
+must hold certificates of authorities only, and every key and signature must be strong enough (INV-
+CERT-1). What is wrong is said in words, for each file that was named: gRPC would only say that it
+failed to bind to its address. Files that are being replaced one after the other pass through states
+that do not fit together; the caller (`server.tls.store_tls`) keeps what it has and looks again.
 
 A key is refused when others than the store's user can read it, because a copy of a key cannot be
 taken back. If root owns the key, its group may read it, too: that is how secrets are mounted into
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import ssl
 import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from logservice_wire.errors import InvalidArgument, Unauthenticated
+from logservice_wire.pem_text import CERTIFICATES, KEYS, LISTS, pem_problem
+from logservice_wire.regular_file import read_regular
 
 from logservice.bounds import PEM_FILE_BYTES_MAX
 from logservice.certificate import (
@@ -143,7 +147,12 @@ def _own_certificate(
     for one in chain:
         _check_strength(one, path)
     if is_authority(leaf):
-        raise _refused(path, "begins with the certificate of an authority")
+        raise _refused(
+            path,
+            "begins with the certificate of an authority; the store's own comes first, and behind"
+            " it who signed it",
+        )
+    _check_order(chain, path)
     problem = missing_purpose(leaf, purposes)
     if problem:
         raise _refused(path, problem)
@@ -154,6 +163,7 @@ def _own_certificate(
         raise _refused(path, f"is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
     if now >= leaf.not_valid_after_utc:
         raise _refused(path, f"expired at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+    _rehearse(data, key, path)
     return leaf
 
 
@@ -163,8 +173,10 @@ def _lists(
     before: Sequence[RevocationList],
     now: datetime.datetime,
 ) -> tuple[RevocationList, ...]:
+    data = _read(path)
+    _check_text(data, LISTS, path)
     try:
-        return read_lists(_read(path), authorities, before, now)
+        return read_lists(data, authorities, before, now)
     except TlsRefused:
         raise
     except InvalidArgument as error:
@@ -172,23 +184,14 @@ def _lists(
 
 
 def _read(path: Path, *, secret: bool = False) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise _refused(path, f"cannot be opened: {error.strerror}") from error
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _refused(path, "is no regular file")
+    def check(status: os.stat_result) -> None:
         if secret:
             _check_private(path, status)
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(PEM_FILE_BYTES_MAX + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) > PEM_FILE_BYTES_MAX:
-        raise _refused(path, f"is longer than {PEM_FILE_BYTES_MAX} bytes")
-    return data
+
+    try:
+        return read_regular(path, PEM_FILE_BYTES_MAX, check)
+    except OSError as error:
+        raise _refused(path, f"cannot be read: {error.strerror}") from error
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
@@ -219,19 +222,69 @@ def _check_strength(certificate: x509.Certificate, path: Path) -> None:
 
 
 def _certificates(data: bytes, path: Path) -> list[x509.Certificate]:
+    _check_text(data, CERTIFICATES, path)
     try:
         return x509.load_pem_x509_certificates(data)
     except UNREADABLE as error:
-        raise _refused(path, "holds no PEM certificate, or a damaged one") from error
+        raise _refused(path, "holds a certificate that is damaged") from error
 
 
 def _private_key(data: bytes, path: Path) -> PrivateKeyTypes:
+    _check_text(data, KEYS, path)
     try:
         return serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # The error goes without its cause: nothing that was read from a key belongs into a
         # traceback.
-        raise _refused(path, "holds no unencrypted PEM key, or a damaged one") from None
+        raise _refused(path, "holds a key that is damaged, or of an unknown kind") from None
+
+
+def _check_text(data: bytes, wanted: Collection[str], path: Path) -> None:
+    problem = pem_problem(data, wanted)
+    if problem:
+        raise _refused(path, problem)
+
+
+def _check_order(chain: Sequence[x509.Certificate], path: Path) -> None:
+    """Who signed a certificate stands behind it: gRPC takes the first for the store's own, and
+    other libraries follow the order.
+    """
+    for place, one in enumerate(chain):
+        signers = [at for at, other in enumerate(chain) if other.subject == one.issuer]
+        if signers and one.issuer != one.subject and max(signers) < place:
+            raise _refused(
+                path,
+                f"has its certificates in the wrong order: number {max(signers) + 1} signed number"
+                f" {place + 1}, and stands before it",
+            )
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Have `context` show the certificate. Raises ssl.SSLError, and another OSError when there is
+    no descriptor left.
+
+    The key reaches OpenSSL through an anonymous memory file. It reads names only, and a second look
+    at the named file may find another file than the one that was checked.
+    """
+    descriptor = os.memfd_create("tls")
+    try:
+        os.write(descriptor, key + b"\n" + certificate)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _rehearse(certificate: bytes, key: bytes, path: Path) -> None:
+    """Let OpenSSL read what was found good, as it will at the port. It reads more strictly than the
+    library here does.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        load_pair(context, certificate, key)
+    except ssl.SSLError as error:
+        raise _refused(path, f"and its key are not taken by OpenSSL: {error.reason}") from None
+    except OSError as error:  # no descriptor: the next look tries again
+        raise _refused(path, f"cannot be tried with OpenSSL: {error.strerror}") from error
 
 
 def _refused(path: Path, problem: str) -> TlsRefused:

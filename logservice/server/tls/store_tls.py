@@ -14,21 +14,17 @@ New handshakes take the new set: gRPC asks `fetch` at each one, and the peer tra
 their age (`TlsSection.connection_age_max_s`), which both planes enforce.
 
 INV-TLS-1: every set in use was checked; a failed reload changes nothing.
-
-Private keys reach OpenSSL through an anonymous memory file. `load_cert_chain` reads names only, and
-a second look at the named file may find another file than the one that was checked.
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-import os
 import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from cryptography import x509
@@ -39,7 +35,13 @@ from logservice.config import StoreConfig
 from logservice.pause import Interval
 from logservice.revocation import Revocations
 from logservice.server.tls.ciphers import chosen
-from logservice.server.tls.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
+from logservice.server.tls.pem_files import (
+    PemMaterial,
+    PemPaths,
+    TlsRefused,
+    load_pair,
+    read_pem,
+)
 
 CLIENT_PLANE: Final = "client plane"
 PEER_PLANE: Final = "peer plane"
@@ -271,6 +273,17 @@ def server_context_of(
     return _loaded(context, certificate, key, authorities, ciphers, asking)
 
 
+class _Engine(ssl.SSLObject):
+    """asyncio asks each connection for the decoded form of the other side's certificate, which
+    nobody here uses. It does not exist for a name that is no UTF-8: whoever has such a certificate
+    would end the task that shakes hands. `logservice.certificate` reads every name.
+    """
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        """The bytes, or nothing."""
+        return super().getpeercert(binary_form) if binary_form else {}
+
+
 def _loaded(
     context: ssl.SSLContext,
     certificate: bytes,
@@ -279,14 +292,10 @@ def _loaded(
     ciphers: str,
     asking: ssl.VerifyMode,
 ) -> ssl.SSLContext:
+    context.sslobject_class = _Engine
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(f"{ciphers}:@SECLEVEL=2" if ciphers else _CIPHERS)
     context.verify_mode = asking
     context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
-    descriptor = os.memfd_create("tls")
-    try:
-        os.write(descriptor, key + b"\n" + certificate)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    load_pair(context, certificate, key)
     return context

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import os
 import socket
 import ssl
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.pem_text import CERTIFICATES, pem_problem
+from logservice_wire.regular_file import read_regular
 
 from logservice import bounds
+from logservice.background import begin_task
 
 _HEADERS = {"Accept": "application/jwk-set+json, application/json", "Connection": "close"}
 
@@ -61,7 +61,7 @@ class Fetcher:
         if not self._source.remote:
             return await asyncio.to_thread(_of_file, self._source.place, bounds.JWKS_BYTES_MAX)
         request = _Request(self._source)
-        asked = self._asked = asyncio.ensure_future(asyncio.to_thread(request.run))
+        asked = self._asked = begin_task(asyncio.to_thread(request.run), awaited=True)
         asked.add_done_callback(_retrieved)
         try:
             async with asyncio.timeout(bounds.JWKS_FETCH_S):
@@ -100,7 +100,7 @@ class _Request:
         if source.token_file:
             token = _of_file(source.token_file, bounds.TOKEN_BYTES_MAX).decode("ascii").strip()
             headers["Authorization"] = f"Bearer {token}"
-        context = ssl.create_default_context(cafile=source.ca or None)
+        context = ssl.create_default_context(cadata=_authorities(source.ca))
         connection = http.client.HTTPSConnection(
             url.hostname or "", url.port, timeout=bounds.JWKS_FETCH_S, context=context
         )
@@ -125,17 +125,20 @@ class _Request:
             self._socket.close()
 
 
+def _authorities(name: str) -> str | None:
+    """None: the system's. Raises InvalidArgument."""
+    if not name:
+        return None
+    data = _of_file(name, bounds.PEM_FILE_BYTES_MAX)
+    if problem := pem_problem(data, CERTIFICATES):
+        raise InvalidArgument(f"{name} {problem}")
+    return data.decode("ascii", "ignore")
+
+
 def _of_file(name: str, limit: int) -> bytes:
-    """One byte more than `limit` at most. Raises InvalidArgument."""
+    """`limit` bytes at most. Raises InvalidArgument."""
     try:
-        descriptor = os.open(Path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise InvalidArgument(f"{name} is no regular file")
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read(limit + 1)
-        finally:
-            os.close(descriptor)
+        return read_regular(name, limit)
     except OSError as error:
         raise InvalidArgument(f"{name} cannot be read: {error.strerror}") from error
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from logservice_wire.boottime import boottime_s
 from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
@@ -43,10 +43,8 @@ logger = logging.getLogger(__name__)
 class IssuerKeys:
     """The keys of one issuer. Everything is called on the event loop."""
 
-    def __init__(
-        self, section: TokensSection, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Nothing is read yet. `clock_s` never goes back."""
+    def __init__(self, section: TokensSection, clock_s: Callable[[], float] = boottime_s) -> None:
+        """Nothing is read yet. `clock_s` goes on while the host is suspended."""
         self._section = section
         self._clock_s = clock_s
         source = KeySource(section.jwks, section.jwks_ca, section.jwks_token_file)

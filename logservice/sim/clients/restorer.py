@@ -7,11 +7,16 @@ Each of them dies now and then. In some worlds one block that is sent has a chan
 log must never open.
 
 While it is restored the job also plays everybody else: a writer and a reader that must be refused,
-and somebody who ends the restore too early with the promised digest. Once the log is open it is
-read and compared with the source, and the next append must get the next LSN. What it sees that must
-not be is in `broken`; `checkers.restores` looks at every entry of every replica. When the
-world is over a restore that could end has ended, and the end of a false one was refused
-(`unfinished`): a world that is over before that has tried nothing.
+and a stranger that ends the restore too early with the promised digest. Only a leader's store that
+has looked proposes that of a whole log, so no end of the stranger may come behind the last piece.
+Workers bring that piece only once an entry is applied that was proposed behind the newest such end,
+and from then on the stranger proposes none (`_let_none_end_early`). An end of the stranger that is
+accepted is wrong in every world.
+
+Once the log is open it is read and compared with the source, and the next append must get the next
+LSN. What it sees that must not be is in `broken`; `checkers.restores` looks at every entry of every
+replica. When the world is over a restore that could end has ended, and the end of a false one was
+refused (`unfinished`): a world that is over before that has tried nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +95,10 @@ class Restorer(Client):
     broken: str = ""
     """The first thing that must not be; `wrong` keeps it."""
     open = False
+    _early_ends = True
+    """A stranger may still end it early."""
+    _whole = False
+    """All of it may be brought."""
     hurried = False
     """The world waits for its end: the source has all of it, and no worker dies any more."""
 
@@ -155,15 +164,16 @@ class Restorer(Client):
     async def _step(self) -> None:
         """Look where the log is, and bring what comes next."""
         status = await self._status()
-        source = self.source
         if status.restoring is None:
             if not status.lineage.number:
                 await self._begin()
             elif not self.open:
                 await self._compare()
             return
-        if status.next_lsn < source.end:
+        if status.next_lsn < self.reach:
             await self._bring(int(status.next_lsn))
+        elif not self._whole:
+            await self._let_none_end_early()
         else:
             await self._finish()
 
@@ -186,7 +196,13 @@ class Restorer(Client):
     @property
     def reach(self) -> int:
         """The LSN behind what there is to bring."""
-        return self.source.end
+        return self.source.end if self._whole else self.source.pieces[-1].lsn
+
+    async def _let_none_end_early(self) -> None:
+        """What a stranger has proposed is in the log before this repetition, or in no log."""
+        self._early_ends = False
+        await self._begin()
+        self._whole = True
 
     async def _bring(self, lsn: int) -> None:
         """Up to five pieces in a row."""
@@ -342,13 +358,17 @@ class Restorer(Client):
             self.wrong("a stranger read what is not verified")
 
     async def _end_early(self) -> None:
-        """With the promised digest, as somebody who does not look. Only a leader's store proposes
-        it: so it is tried only while LSNs are missing.
-        """
-        if (await self._status()).next_lsn < self.source.end - 20:
-            source = self.source
-            base, end = Lsn(source.base), Lsn(source.end)
-            await self._asks(lambda by: commands.EndRestore(by, LINEAGE, source.digest, base, end))
+        """With the promised digest, as somebody who does not look, while LSNs are missing."""
+        source = self.source
+        base, end = Lsn(source.base), Lsn(source.end)
+
+        def ends(by: Author) -> commands.Command:
+            if not self._early_ends:  # it is asked where it is proposed, in the same turn
+                raise NotReady("an end would not be early")
+            return commands.EndRestore(by, LINEAGE, source.digest, base, end)
+
+        await self._asks(ends)
+        self.wrong("an end was accepted that came early")
 
     async def _status(self) -> LogStatus:
         async def work(host: NodeHost) -> object:
@@ -360,5 +380,5 @@ class Restorer(Client):
         assert isinstance(status, LogStatus)
         return status
 
-    async def _asks(self, build: object) -> Applied:
-        return await self.command(build)  # type: ignore[arg-type]
+    async def _asks(self, build: Callable[[Author], commands.Command]) -> Applied:
+        return await self.command(build)

@@ -173,13 +173,13 @@ class TnServices:
         await process.shards.close()
 
     async def _live(self, name: str, process: _Process) -> None:
-        watching = asyncio.get_running_loop().create_task(process.shards.watch())
+        watching = process.shards.watch()
         try:
             while True:
                 await self._beat(name, process)
                 await asyncio.sleep(_HEARTBEAT_S * self._chance.uniform(0.5, 1.5))
         finally:
-            watching.cancel()
+            watching.stop()
 
     async def _beat(self, name: str, process: _Process) -> None:
         stores = [one for one in self._world.stores if one.up and one.parts is not None]

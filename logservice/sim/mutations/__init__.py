@@ -25,6 +25,7 @@ from logservice.sim.mutations import (
     sleep,
     storage,
     stuck,
+    ticks,
     times,
     trust,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "sleep",
     "storage",
     "stuck",
+    "ticks",
     "times",
     "trust",
 ]

@@ -29,6 +29,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.bounds import (
+    PEER_AGE_LOOK_S,
     PEER_BULK_MESSAGE_BYTES,
     PEER_DRAIN_S,
     PEER_FRAME_BYTES_MAX,
@@ -36,6 +37,7 @@ from logservice.bounds import (
     PEER_REQUEST_TIMEOUT_MAX_S,
 )
 from logservice.certificate import Purpose
+from logservice.clock import NEVER, Clock, Expiry
 from logservice.ids import StoreId
 from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.accepting.peer_account import PeerAccount
@@ -93,10 +95,13 @@ class Inbound:
         queues: MemoryPart,
         *,
         host: str,
+        clock: Clock,
         tls: PeerTls | None = None,
     ) -> None:
         """`host`: the other side's, as its address says."""
         self.host = host
+        self._clock = clock
+        self._ends = NEVER
         self._tls = tls
         self._identity = identity
         self._handler = handler
@@ -215,22 +220,30 @@ class Inbound:
         if self._tls is None:
             return None
         try:
-            left_s = check_peer(self._tls, connection.chain, hello.identity, Purpose.CALLING)
+            expires = check_peer(
+                self._tls, connection.chain, hello.identity, Purpose.CALLING, self._clock
+            )
         except LogServiceError as error:
             return error
         # The dialer replaces the connection at its age; one that does not is cut a little later.
-        end_s = min(left_s, self._tls.age_max_s * _PATIENCE + PEER_DRAIN_S)
-        self._age_timer = self._loop.call_later(
-            end_s, self.cut, "the connection is too old, or its certificate has expired"
-        )
+        age_s = self._tls.age_max_s * _PATIENCE + PEER_DRAIN_S
+        self._ends = expires.earlier(Expiry.after(age_s, self._clock))
+        self._look_at_age()
         return None
+
+    def _look_at_age(self) -> None:
+        left_s = self._ends.left_s(self._clock)
+        if left_s <= 0:
+            self.cut("the connection is too old, or its certificate has expired")
+            return
+        self._age_timer = self._loop.call_later(min(left_s, PEER_AGE_LOOK_S), self._look_at_age)
 
     def look_again(self) -> None:
         """The certificate files changed: cut whoever would not be let in now."""
         if self._tls is None or self._peer is None or self.connection is None:
             return
         chain = self.connection.chain
-        if chain and not still_good(self._tls, chain, self._peer, Purpose.CALLING):
+        if chain and not still_good(self._tls, chain, self._peer, Purpose.CALLING, self._clock):
             self.cut("its certificate is not accepted any more")
 
     def _accept(self, peer: PeerIdentity, request: Request) -> None:

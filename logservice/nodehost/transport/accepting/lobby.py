@@ -32,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from logservice.background import begin_task
 from logservice.bounds import (
     PEER_ARRIVALS_MAX,
     PEER_ARRIVALS_PER_ADDRESS_MAX,
@@ -200,10 +201,9 @@ class Lobby:
         self._loop.remove_reader(arrival.sock.fileno())
         connection = arrival.connection = self._make_connection(arrival.host)
         self._by_connection[connection] = arrival
-        task = self._loop.create_task(self._shake_hands(arrival, connection, context))
-        arrival.handshake = task
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        work = self._shake_hands(arrival, connection, context)
+        arrival.handshake = begin_task(work, self._handshakes.discard)
+        self._handshakes.add(arrival.handshake)
 
     async def _shake_hands(
         self, arrival: Arrival, connection: Connection, context: ssl.SSLContext | None

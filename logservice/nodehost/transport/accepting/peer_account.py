@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from logservice.background import begin_task
 from logservice.bounds import (
     PEER_QUEUE_BYTES_MAX,
     PEER_REQUEST_BYTES_MAX,
@@ -93,10 +94,8 @@ class PeerAccount:
     def serve(self, work: Coroutine[Any, Any, None], size: int) -> None:
         """Run a request's work; there is room for it."""
         self._requests.take(self.store, size)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = size
+        self._tasks[begin_task(work, self._served)] = size
         self.request_bytes += size
-        task.add_done_callback(self._served)
 
     async def close(self) -> None:
         """Stop what is being served."""
@@ -110,11 +109,6 @@ class PeerAccount:
         size = self._tasks.pop(task)
         self.request_bytes -= size
         self._requests.give_back(self.store, size)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # Not an Exception: an invariant violation. The loop's handler stops the store.
-            task.get_loop().call_exception_handler(
-                {"message": "serving a peer's request", "exception": error, "task": task}
-            )
         self._settle()
 
     def _settle(self) -> None:

@@ -162,6 +162,7 @@ class Reception:
             context.budget,
             context.queues,
             host=host,
+            clock=context.clock,
             tls=context.tls,
         )
         return Connection(

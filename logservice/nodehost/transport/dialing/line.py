@@ -44,7 +44,9 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
+from logservice.background import begin_task
 from logservice.bounds import (
+    PEER_AGE_LOOK_S,
     PEER_BACKOFF_FIRST_S,
     PEER_BACKOFF_MAX_S,
     PEER_BULK_MESSAGE_BYTES,
@@ -58,7 +60,7 @@ from logservice.bounds import (
     PEER_SILENT_PINGS_MAX,
 )
 from logservice.certificate import Purpose
-from logservice.clock import Clock
+from logservice.clock import NEVER, Clock, Expiry
 from logservice.ids import StoreId
 from logservice.memory_part import MemoryPart
 from logservice.nodehost.transport.dialing.resolve import Resolver
@@ -157,7 +159,7 @@ class Line:
         self._connection: Connection | None = None
         self._ready = False
         self._draining = False
-        self._certified_s = float("inf")
+        self._expires = NEVER
         self._certified: PeerIdentity | None = None
         self._down = False
         self._refusal: WrongCluster | None = None
@@ -167,7 +169,7 @@ class Line:
         self._hello: asyncio.Future[None] = loop.create_future()
         self._attempt: asyncio.Future[None] = self._new_attempt()
         self._kick = asyncio.Event()
-        self._task = loop.create_task(self._run(), name=f"dial {self.address}")
+        self._task = begin_task(self._run(), name=f"dial {self.address}")
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -374,7 +376,7 @@ class Line:
         if connection is None:
             return
         if self._on_gone is None:
-            await asyncio.wait((connection.lost,), timeout=self._age_s())
+            await self._wait_for_age(connection)
             if not connection.lost.done() and self._ready:
                 await self._drain(connection)
             return
@@ -385,13 +387,20 @@ class Line:
                 connection.abort("unused")
                 await connection.wait_lost()
 
-    def _age_s(self) -> float | None:
+    async def _wait_for_age(self, connection: Connection) -> None:
+        """Until the connection is lost, or has lived for as long as it may."""
+        ends, clock = self._end(), self._context.clock
+        while not connection.lost.done() and (left_s := ends.left_s(clock)) > 0:
+            timeout_s = None if ends is NEVER else min(left_s, PEER_AGE_LOOK_S)
+            await asyncio.wait((connection.lost,), timeout=timeout_s)
+
+    def _end(self) -> Expiry:
         """How long the connection may live; spread, so that a store's lines do not end together."""
-        tls = self._context.tls
+        tls, clock = self._context.tls, self._context.clock
         if tls is None:
-            return None
+            return NEVER
         age_s = tls.age_max_s * (1 - self._context.jitter.uniform(0, _BACKOFF_JITTER))
-        return min(age_s, self._certified_s)
+        return self._expires.earlier(Expiry.after(age_s, clock))
 
     async def _drain(self, connection: Connection) -> None:
         """End an aged connection: no new requests on it, and a moment for the answers it owes."""
@@ -551,7 +560,9 @@ class Line:
             tls = self._context.tls
             if tls is not None:
                 try:
-                    self._certified_s = check_peer(tls, connection.chain, theirs, Purpose.ANSWERING)
+                    self._expires = check_peer(
+                        tls, connection.chain, theirs, Purpose.ANSWERING, self._context.clock
+                    )
                     self._certified = theirs
                 except LogServiceError as error:
                     self._context.stats.refused += 1
@@ -568,7 +579,7 @@ class Line:
         if tls is None or connection is None or peer is None:
             return
         chain = connection.chain
-        if chain and not still_good(tls, chain, peer, Purpose.ANSWERING):
+        if chain and not still_good(tls, chain, peer, Purpose.ANSWERING, self._context.clock):
             connection.abort("its certificate is not accepted any more")
 
     def on_lost(self, connection: Connection) -> None:

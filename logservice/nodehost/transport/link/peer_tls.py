@@ -12,20 +12,21 @@ INV-PEER-1: over TLS a connection speaks for the one store, of the one cluster, 
 names. A certificate that names anything else, a client above all, is refused. So is a certificate
 for another purpose: who dials must be certified for calling, who listens for answering.
 
-Every connection ends `age_max_s` after it began, or when its certificate expires: what was removed
-or has run out must not live on in connections that nobody closes.
+Every connection ends `age_max_s` after it began, or when its certificate expires (`clock.Expiry`):
+what was removed or has run out must not live on in connections that nobody closes. Timers stand
+still while the host is suspended, so the end is looked at every PEER_AGE_LOOK_S.
 """
 
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
 
 from logservice.certificate import Purpose, Serial, read_der
+from logservice.clock import Clock, Expiry
 from logservice.identity import IdentityKind
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -72,9 +73,9 @@ def chain_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> list[bytes]:
 
 
 def check_peer(
-    tls: PeerTls, chain: Sequence[bytes], claimed: PeerIdentity, purpose: Purpose
-) -> float:
-    """INV-PEER-1: `claimed` is what the certificate says; returns seconds until it expires.
+    tls: PeerTls, chain: Sequence[bytes], claimed: PeerIdentity, purpose: Purpose, clock: Clock
+) -> Expiry:
+    """INV-PEER-1: `claimed` is what the certificate says; returns when it expires.
 
     `chain`: see `chain_of`. `purpose`: what the peer shows it for. Raises Unauthenticated,
     PermissionDenied.
@@ -88,18 +89,18 @@ def check_peer(
     problem = tls.revoked(bearer.serials)
     if problem:
         raise Unauthenticated(problem)
-    left_s = bearer.not_after_s - time.time()
-    if left_s <= 0:
+    expires = Expiry.at(bearer.not_after_s, clock)
+    if expires.is_over(clock):
         raise Unauthenticated("the certificate has expired")
-    return left_s
+    return expires
 
 
 def still_good(
-    tls: PeerTls, chain: Sequence[bytes], claimed: PeerIdentity, purpose: Purpose
+    tls: PeerTls, chain: Sequence[bytes], claimed: PeerIdentity, purpose: Purpose, clock: Clock
 ) -> bool:
     """Whether a connection that was let in would be let in now."""
     try:
-        check_peer(tls, chain, claimed, purpose)
+        check_peer(tls, chain, claimed, purpose, clock)
     except LogServiceError:
         return False
     return True

@@ -29,6 +29,7 @@ from logservice.hakeeper.stores.zones import is_in
 from logservice.memory_budget import FULL_ALARM, PARTS
 from logservice.nodehost.clocks.clock_watch import CLOCK_ALARM
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
+from logservice.nodehost.truncation.worker import VISIT_ALARM
 from logservice.same_names import copied
 from logservice.server.monitor.cluster.rows import (
     ClusterReport,
@@ -142,6 +143,16 @@ def _nobody_answers(seen: Seen) -> Finding:
             "Ask an administrator: `logctl acl grant IDENTITY cluster read`, or use another"
             " certificate.",
             "certificates.md",
+        )
+    if answering := ", ".join(one.store for one in seen.probes if not one.error):
+        return Finding(
+            Severity.BROKEN,
+            "no_report",
+            f"{answering} answered, but gave no report on the cluster: {seen.error}",
+            "How the cluster is cannot be told from here. A store waits for those that stand"
+            " still, some seconds.",
+            "Give it more time: `logctl --timeout 30s doctor`.",
+            "lost-quorum.md",
         )
     return Finding(
         Severity.BROKEN,
@@ -505,6 +516,16 @@ def _alarm(store: str, alarm: str) -> Finding:
             " and append times stay near what the other stores' clocks say.",
             "Set the clock, and see why the time service of that machine did not.",
             "not-ready.md",
+        )
+    if alarm.startswith(VISIT_ALARM):
+        return Finding(
+            Severity.WARNING,
+            "truncation_overdue",
+            f"{store}: {alarm}",
+            "The store frees nothing of what is truncated, exports nothing, and lets nothing go by"
+            " its age, until a visit ends. Appends go on until the disk is full.",
+            "See whether the disk answers and what the store's log says; then restart the store.",
+            "stalled-truncation.md",
         )
     if alarm.startswith(FULL_ALARM):
         return _memory_full(store, alarm)

@@ -2,10 +2,11 @@
 
 Theory of operation. A report combines two sources. HAKeeper's view says what should be and what
 heartbeats reported. Every store's own `StoreStatus`, asked for by peer request, says what is:
-latencies, writers, holds, lag, events. A store that does not answer within ADMIN_PEER_WAIT_S is
-shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, the report has the
-newest view that was seen, with its age, and shards come from the stores' own statuses: an operator
-needs the report most when the cluster is at its worst.
+latencies, writers, holds, lag, events. Which stores there are is HAKeeper's word, too. A store that
+does not answer within ADMIN_PEER_WAIT_S is shown as such, with what HAKeeper last knew of it. If
+HAKeeper cannot be asked, the report has the newest view that was seen, with its age, and shards
+come from the stores' own statuses: an operator needs the report most when the cluster is at its
+worst.
 
 A replica of shard 0 here may have applied more than the newest view has. Its view is as old as
 HAKeeper's last answer to this process, to a heartbeat or a question. If there never was one, the
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,7 @@ import msgspec
 from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
+from logservice.background import begin_task
 from logservice.hakeeper.answers.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, StoreId
 from logservice.nodehost.assembly.store_parts import StoreParts
@@ -93,7 +95,7 @@ class ClusterReporter:
             return self._newest
         while True:
             if self._making is None or self._making.done():
-                self._making = asyncio.get_running_loop().create_task(self._make())
+                self._making = begin_task(self._make(), awaited=True)
             sight, begun_s = await asyncio.shield(self._making)
             if not made_now or begun_s >= asked_s:
                 return sight
@@ -107,12 +109,7 @@ class ClusterReporter:
         begun_s = self._clock.monotonic()
         await self._ask_hakeeper()
         view = self._view
-        addresses: dict[StoreId, str] = dict(self._parts.book.peer_addresses())
-        if view is not None:
-            addresses |= {
-                store.store_id: store.peer_address for store in view.stores if store.peer_address
-            }
-        words = await self._ask_stores(addresses)
+        words = await self._ask_stores(self._stores(view))
         if view is not None:
             await self._feed.follow(view.revision)
         started_s = self._clock.monotonic()
@@ -138,6 +135,21 @@ class ClusterReporter:
         self._rest_until_s = now_s + _BUSY_SHARE * (now_s - started_s)
         self._good_until_s = max(now_s + bounds.ADMIN_CLUSTER_AGE_S, self._rest_until_s)
         return sight, begun_s
+
+    def _stores(self, view: ClusterView | None) -> set[StoreId]:
+        """The stores of the cluster, by HAKeeper's word. Until it has begun they are those that the
+        configuration names; later that may name one that was forgotten.
+        """
+        known = set(self._parts.book.peer_addresses())
+        hakeeper = [
+            replica.store_id
+            for shard in (view.shards if view is not None else ())
+            if shard.shard_id == HAKEEPER_SHARD
+            for replica in shard.replicas
+        ]
+        if view is None or not hakeeper:
+            return known
+        return known.intersection(hakeeper) | {store.store_id for store in view.stores}
 
     async def _ask_hakeeper(self) -> None:
         try:
@@ -165,7 +177,7 @@ class ClusterReporter:
         beat_s = heartbeats.last_success_s if heartbeats is not None else None
         return max((at_s for at_s in (self._view_s, beat_s) if at_s is not None), default=None)
 
-    async def _ask_stores(self, addresses: Mapping[StoreId, str]) -> dict[str, StoreAnswer]:
+    async def _ask_stores(self, wanted: Iterable[StoreId]) -> dict[str, StoreAnswer]:
         slots = asyncio.Semaphore(bounds.ADMIN_STORES_AT_ONCE)
 
         async def ask(store: StoreId) -> StoreAnswer:
@@ -185,7 +197,7 @@ class ClusterReporter:
                 certain_us = math.copysign(max(0.0, abs(offset_us) - took_us / 2), offset_us)
                 return StoreAnswer(status, took_us=int(took_us), clock_offset_us=int(certain_us))
 
-        stores = sorted(addresses)
+        stores = sorted(wanted)
         found = await asyncio.gather(*(ask(store) for store in stores))
         return dict(zip(stores, found, strict=True))
 

@@ -291,6 +291,8 @@ class ClusterRow(Struct, frozen=True, kw_only=True):
     services: int = 0
     settings: dict[str, str] = {}
     """Those in force, by the names that `StoreStatus.configured` has for them."""
+    version: str = ""
+    """The program of the store that was asked."""
 
 
 class ClusterReport(Struct, frozen=True, kw_only=True):
@@ -341,6 +343,7 @@ def build(
         term=view.term if view is not None else 0,
         tick=view.tick if view is not None else 0,
         asked_store=me.store,
+        version=me.version,
         time_us=me.wall_time_us,
         hakeeper_age_s=round(hakeeper.age_s, 3),
         hakeeper_error=hakeeper.error,

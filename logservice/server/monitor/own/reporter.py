@@ -77,6 +77,7 @@ class StatusReporter:
         self._memory: Callable[[], Mapping[str, int]] = dict
         self._calls = CallBook()
         self._connections: Callable[[], Mapping[str, int]] = dict
+        self._visit_age_s: Callable[[], float] = lambda: 0.0
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
         self._made: dict[
@@ -102,8 +103,12 @@ class StatusReporter:
         calls: CallBook | None = None,
         tokens: Callable[[], Mapping[str, float]] = dict,
         connections: Callable[[], Mapping[str, int]] = dict,
+        visit_age_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Use the store's parts from now on: log storage is open."""
+        """Use the store's parts from now on: log storage is open. `visit_age_s`: since the newest
+        visit of the truncation worker ended.
+        """
+        self._visit_age_s = visit_age_s
         self._tokens = tokens
         self._connections = connections
         self._alarms = alarms
@@ -174,6 +179,7 @@ class StatusReporter:
             logdb=merged([directory.logdb for directory in directories]),
             transport=figures(self._transport_stats()),
             truncation=dict(parts.truncation_counts()),
+            visit_age_s=self._visit_age_s(),
             integrity=dict(parts.integrity_counts()),
             messages_refused=dict(parts.host.refusals.counts),
             appends_delayed=parts.host.limits.delayed,

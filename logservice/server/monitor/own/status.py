@@ -158,7 +158,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     start only. clock_ahead_us: of what most stores' clocks agree on, 0 when that is not known;
     clock_far: so much that the store gives its leaderships away (`nodehost.clocks.clock_watch`).
     directory_index, directory_age_s: how new this store's copy of the directory of logs is; -1
-    before cluster version 2, when there is none. config_digest, config_since_us, config_waiting:
+    before cluster version 2, when there is none. visit_age_s: since the newest visit of the
+    truncation worker ended, see `server.schedule`. config_digest, config_since_us, config_waiting:
     the configuration in effect, see `reload.reloads.InEffect`.
     """
 
@@ -211,6 +212,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     rpc_seconds: dict[str, Buckets] = {}
     rpcs: dict[str, int] = {}
     client_connections: dict[str, int] = {}
+    visit_age_s: float = 0.0
 
 
 _encoder = msgpack.Encoder()

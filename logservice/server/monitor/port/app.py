@@ -27,7 +27,6 @@ rebinding).
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import Reason, StoreStatus, to_json
 from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
-from logservice.server.monitor.port.caller import Callers
+from logservice.server.monitor.port.caller import Callers, names_loopback
 from logservice.server.monitor.port.console_pages import ConsolePages
 from logservice.server.monitor.port.guarded_pages import GuardedPages
 from logservice.server.monitor.port.query import BadQuery
@@ -126,7 +125,7 @@ class AdminApp:
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else answer.body]
 
     def _answer(self, environ: WSGIEnvironment) -> Answer:
-        if self._loopback_only and not _names_loopback(environ.get("HTTP_HOST", "")):
+        if self._loopback_only and not names_loopback(environ.get("HTTP_HOST", "")):
             return _text("421 Misdirected Request", "this port answers to loopback names only\n")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             refused = _text("405 Method Not Allowed", "read-only\n")
@@ -241,16 +240,3 @@ def _refusal(error: LogServiceError) -> Answer:
 
 def _error(status: str, message: str) -> Answer:
     return Answer(status, _JSON, to_json({"error": message}) + b"\n")
-
-
-def _names_loopback(host: str) -> bool:
-    """Whether a Host header names a loopback host: ``localhost:7601``, ``127.0.0.1:7601`` or
-    ``[::1]:7601``.
-    """
-    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.split(":")[0]
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

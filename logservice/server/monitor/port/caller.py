@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +32,7 @@ from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
 from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
+from logservice.clock import Clock, SystemClock
 from logservice.ids import ShardId
 from logservice.server.audit.log import AuditLog
 from logservice.server.edge.gate import Caller as KnownCaller
@@ -62,12 +62,17 @@ class Caller:
     known: KnownCaller
 
 
+_PASSED_ON: Final = ("HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP")
+"""What proxies put into a request."""
+
+
 class Callers:
     """One per admin port. Its methods are called in the port's threads and wait for the loop."""
 
-    def __init__(self, board: Board, *, required: bool = False) -> None:
+    def __init__(self, board: Board, *, required: bool = False, clock: Clock | None = None) -> None:
         """Nobody is known before `attach`. `required`: only callers with a role are let in."""
         self._board = board
+        self._clock = clock or SystemClock()
         self._required = required
         self._gate: Callable[[], Gate | None] = _nothing
         self._audit: Callable[[], AuditLog | None] = _nothing
@@ -111,7 +116,7 @@ class Callers:
         with self._lock:
             if len(self._lately) >= bounds.ADMIN_CALLERS_REMEMBERED_MAX:
                 self._lately.clear()
-            self._lately[shown] = (time.monotonic(), caller.known)
+            self._lately[shown] = (self._clock.boottime(), caller.known)
 
     def check(self, caller: Caller | None, rpc: Rpc[Any, Any], shard: ShardId) -> None:
         """Let `caller` see what `rpc` tells about `shard`.
@@ -140,7 +145,7 @@ class Callers:
             if caller is not None:
                 who, known = caller.uri, caller.known
                 if noted and seen is not None:
-                    seen.used(who, peer, known.serial, known.not_after_s)
+                    seen.used(who, peer, known.serial, known.not_after.wall_s)
             if let_in:
                 if caller is None:
                     raise Unauthenticated("show a client's certificate or a bearer token")
@@ -176,8 +181,8 @@ class Callers:
             at_s, known = self._lately.get(shown, (float("-inf"), None))
         return (
             known is not None
-            and time.monotonic() - at_s < bounds.ADMIN_CALLER_REMEMBERED_S
-            and time.time() < known.expires_s
+            and self._clock.boottime() - at_s < bounds.ADMIN_CALLER_REMEMBERED_S
+            and not known.expires.is_over(self._clock)
         )
 
 
@@ -192,6 +197,29 @@ def _shown(environ: WSGIEnvironment) -> _Shown:
 def peer_of(environ: WSGIEnvironment) -> str:
     """Where a request came from, for the audit log and the book."""
     return f"admin:{environ.get('REMOTE_ADDR', '')}:{environ.get('REMOTE_PORT', '')}"
+
+
+def names_loopback(host: str) -> bool:
+    """Whether a Host header names a loopback host: ``localhost:7601``, ``127.0.0.1:7601`` or
+    ``[::1]:7601``.
+    """
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.split(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def from_this_machine(environ: WSGIEnvironment) -> bool:
+    """Whether a request comes from this machine and was meant for it: from a loopback address, to a
+    loopback name, which a page of another origin that was bound to this address does not have, and
+    passed on by nobody, since a proxy of this machine speaks for others.
+    """
+    passed_on = any(name in environ for name in _PASSED_ON)
+    here = _is_loopback(environ.get("REMOTE_ADDR", ""))
+    return here and not passed_on and names_loopback(environ.get("HTTP_HOST", ""))
 
 
 def _is_loopback(address: str) -> bool:

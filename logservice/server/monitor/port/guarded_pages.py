@@ -3,10 +3,12 @@
 Theory of operation. A request says whose it is (`caller`), or it gets nothing. What the caller may
 see the store's services decide as they do for the RPC of the same contents, and they write it into
 the audit log (`server.services.browsing`); this file carries the question to the event loop and the
-answer back. Where nobody can say who they are, because the store speaks plaintext, nothing is shown
-either: a page that everybody on the machine can open is no place for records.
+answer back. A store that speaks plaintext does so on a loopback address, and lets everybody on its
+machine read at its client port. So it shows them records here, too, as *anonymous*, but to nobody
+from elsewhere, whatever address the admin port has. The access list means nothing there.
 
-INV-ADMIN-2: no record and no grant leaves the admin port for a caller without an identity.
+INV-ADMIN-2: no record and no grant leaves the admin port for a caller without an identity, but
+records of a store in plaintext for a request from its own machine.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from logservice import bounds
 from logservice.owner import ANONYMOUS
 from logservice.server.edge.gate import Caller as KnownCaller
 from logservice.server.monitor.port.board import Board
-from logservice.server.monitor.port.caller import Callers, peer_of
+from logservice.server.monitor.port.caller import Callers, from_this_machine, peer_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -157,7 +159,8 @@ class GuardedPages:
 
     def records(self, environ: WSGIEnvironment, asked: RecordsQuestion) -> RecordsPage:
         """Raises what `Browser.records` does, and what `_caller` does."""
-        caller, peer, browser = self._caller(environ), peer_of(environ), self._ready()
+        caller, peer = self._caller(environ, plaintext=from_this_machine(environ)), peer_of(environ)
+        browser = self._ready()
         return self._board.ask(lambda: browser.records(caller, peer, asked))
 
     def grants(self, environ: WSGIEnvironment, asked: GrantsQuestion) -> GrantsPage:
@@ -165,14 +168,16 @@ class GuardedPages:
         caller, peer, browser = self._caller(environ), peer_of(environ), self._ready()
         return self._board.ask(lambda: browser.grants(caller, peer, asked))
 
-    def _caller(self, environ: WSGIEnvironment) -> KnownCaller:
-        """Raises Unauthenticated{who}, and what `Callers.of` does."""
+    def _caller(self, environ: WSGIEnvironment, *, plaintext: bool = False) -> KnownCaller:
+        """Raises Unauthenticated{who}, and what `Callers.of` does. `plaintext`: take anonymous."""
         caller = self._callers.of(environ)
         if caller is None:
             raise Unauthenticated("the request does not say whose it is", **{WHO: "nobody"})
-        if caller.uri == ANONYMOUS:
+        if caller.uri == ANONYMOUS and not plaintext:
             raise Unauthenticated(
-                "this store speaks plaintext, so nobody can say who they are", **{WHO: "plaintext"}
+                "this store speaks plaintext, so nobody can say who they are: it shows records to"
+                " its own machine only, and no access list",
+                **{WHO: "plaintext"},
             )
         return caller.known
 

@@ -31,6 +31,7 @@ from prometheus_client.registry import Collector
 from logservice import bounds
 from logservice.memory_budget import PARTS
 from logservice.nodehost.replica.read_limits import ReadClass
+from logservice.server import log_lines
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.status import (
@@ -205,6 +206,7 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families of one status."""
+        yield log_family()
         try:
             status = self._board.status()
         except LoopStuck:
@@ -255,6 +257,31 @@ def _heard_of_hakeeper(status: StoreStatus) -> Iterator[Metric]:
     )
 
 
+def log_family() -> Metric:
+    """What the loop need not say."""
+    lost = CounterMetricFamily(
+        "logservice_log_lines_dropped", "Lines of the log that stderr did not take."
+    )
+    lost.add_metric([], log_lines.dropped())
+    return lost
+
+
+def _visits(status: StoreStatus) -> Iterator[Metric]:
+    visits = CounterMetricFamily(
+        "logservice_truncation_visits",
+        "Visits of the truncation worker, by outcome.",
+        labels=["outcome"],
+    )
+    for outcome, count in sorted(status.truncation.items()):
+        visits.add_metric([outcome], count)
+    yield visits
+    yield _gauge(
+        "truncation_visit_age_seconds",
+        "Since the newest visit of the truncation worker ended, or since the start.",
+        status.visit_age_s,
+    )
+
+
 def store_families(status: StoreStatus) -> Iterator[Metric]:
     """The families that concern the whole store."""
     info = GaugeMetricFamily(
@@ -283,14 +310,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     yield from _directories(status.directories)
     for name, number in sorted(status.transport.items()):
         yield _peer(name, number)
-    visits = CounterMetricFamily(
-        "logservice_truncation_visits",
-        "Visits of the truncation worker, by outcome.",
-        labels=["outcome"],
-    )
-    for outcome, count in sorted(status.truncation.items()):
-        visits.add_metric([outcome], count)
-    yield visits
+    yield from _visits(status)
     for key, number in status.integrity.items():
         name, text = _INTEGRITY.get(key, (key, f"Count of {key}."))
         family = CounterMetricFamily(f"logservice_{name}", text)

@@ -53,8 +53,9 @@ function sayLive() {
 }
 
 function drawHead({ cluster, findings: found }) {
-  $("cluster").textContent = cluster.cluster || "Log service";
-  document.title = `${cluster.cluster} – log service`;
+  $("version").textContent = cluster.version;
+  $("cluster").textContent = cluster.cluster;
+  document.title = `${cluster.cluster} – logservice`;
   const phase = $("phase");
   phase.hidden = false;
   const silent = Boolean(cluster.hakeeper_error);
@@ -82,6 +83,13 @@ function decoded(text) {
   }
 }
 
+// Tabs that do not fit scroll, and their ends say so.
+function tellMore() {
+  const tabs = $("views");
+  tabs.classList.toggle("more-left", tabs.scrollLeft > 2);
+  tabs.classList.toggle("more-right", tabs.scrollLeft + tabs.clientWidth < tabs.scrollWidth - 2);
+}
+
 function route() {
   const { name, argument, parameters } = parsed(location.hash);
   shown = VIEWS[name];
@@ -89,11 +97,12 @@ function route() {
   for (const one of document.querySelectorAll("#views a")) {
     if (one.getAttribute("href") === `#/${name}`) {
       one.setAttribute("aria-current", "page");
-      one.scrollIntoView({ block: "nearest", inline: "nearest" });
+      one.scrollIntoView({ block: "nearest", inline: "center" });
     } else {
       one.removeAttribute("aria-current");
     }
   }
+  tellMore();
   shown.open(parameters, sayLost, argument);
   window.scrollTo(0, 0);
   refresh();
@@ -118,5 +127,7 @@ async function refresh() {
   timer = setTimeout(refresh, document.hidden ? 5 * PERIOD_MS : PERIOD_MS);
 }
 
+$("views").addEventListener("scroll", tellMore, { passive: true });
+new ResizeObserver(tellMore).observe($("views"));
 window.addEventListener("hashchange", route);
 route();

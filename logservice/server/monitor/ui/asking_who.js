@@ -10,7 +10,9 @@ export function whoAsks(error, what, again) {
   if (error.metadata.who === "plaintext") {
     found.append(
       make("p", `${what} are not shown here: this cluster speaks plaintext, so nobody can say who they are.`, "alarm", "warn"),
-      withCode("To see them on this page, give the cluster certificates (`docs/operations/quickstart.md`, then `certificates.md`) and `tls = true` in `[admin]` of each store: `docs/operations/console.md`. `logctl read` and `logctl acl list` work without."),
+      withCode(what === "Records"
+        ? "They are shown in a browser on the store's own machine, without a proxy: `console.md`. From elsewhere they need certificates (`certificates.md`) and `tls = true` in `[admin]` of each store."
+        : "In plaintext everybody may do everything, so there is no access list to show. It begins with certificates: `certificates.md`."),
     );
     return found;
   }

@@ -160,7 +160,7 @@ export class Chart {
       root.append(svg("path", { d: path(points), class: `line series-${place}` }));
       // A point between two gaps has no line.
       points.forEach((point, at) => {
-        if (point && !points[at - 1] && !points[at + 1]) root.append(svg("circle", { cx: point[0], cy: point[1], r: 2, class: `dot series-${place}` }));
+        if (point && !points[at - 1] && !points[at + 1]) root.append(svg("circle", { cx: point[0], cy: point[1], r: 3, class: `dot series-${place}` }));
       });
     }
     this.cursor = svg("line", { y1: TOP, y2: bottom, class: "cursor", visibility: "hidden" });

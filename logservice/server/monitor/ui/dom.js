@@ -102,10 +102,13 @@ export function progress(share, text) {
   return both;
 }
 
-// Text in which `what stands in backquotes` is code.
+// Text in which `what stands in backquotes` is code, and a runbook's name there a link to it.
 export function withCode(text, tag = "p", ...classes) {
   const found = make(tag, null, ...classes);
-  text.split(/`([^`]+)`/).forEach((piece, place) => found.append(place % 2 ? make("code", piece) : piece));
+  text.split(/`([^`]+)`/).forEach((piece, place) => {
+    const [, runbook] = piece.match(/^(?:docs\/operations\/)?([a-z0-9-]+\.md)$/) || [];
+    found.append(place % 2 === 0 ? piece : runbook ? link(runbook, "runbook", runbook) : make("code", piece));
+  });
   return found;
 }
 

@@ -32,8 +32,10 @@ export function figure(value, unit) {
   if (unit === "B") return bytes(value);
   if (unit === "B/s") return `${bytes(value)}/s`;
   const small = value && Math.abs(value) < 10 && value !== Math.round(value);
-  return `${small ? value.toFixed(1) : number(value)}${unit}`;
+  return `${small ? Number(value.toPrecision(2)) : number(value)}${unit}`;
 }
+
+export const times = (count) => count === 0 ? "never" : count === 1 ? "once" : `${number(count)} times`;
 
 export function clock(us, withDate = false) {
   const at = new Date(us / 1000);

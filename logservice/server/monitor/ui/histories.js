@@ -15,7 +15,7 @@ export const TITLES = {
   read_bytes_per_s: "Read by clients",
   disk_used_bytes: "Disk used by logs",
   lag_entries: "Lag, entries",
-  loop_turn_s: "Longest turn of the event loop",
+  loop_turn_s: "Longest pause",
   leaders: "Leaders",
   kept_records: "Records kept",
 };

@@ -149,6 +149,14 @@ async function elsewhere(shard) {
   return [note];
 }
 
+// A refusal; of an LSN that is truncated it names the first one that is left.
+function refused(error, shard) {
+  const note = make("p", error.message, "alarm", "warn");
+  const first = error.metadata.first_lsn;
+  if (first) note.append(". The first record that is left: ", link(first, `records/${encodeURIComponent(shard)}?lsn=${first}`));
+  return note;
+}
+
 async function show(question) {
   asked = question;
   wanted = false;
@@ -170,7 +178,7 @@ async function show(question) {
     const rights = whoAsks(error, "Records", () => show(asked));
     if (rights) put(parts.body, [rights]);
     else if (error.status === 404) put(parts.body, await elsewhere(question.shard));
-    else if (error.status) put(parts.body, [make("p", error.message, "alarm", "warn")]);
+    else if (error.status) put(parts.body, [refused(error, question.shard)]);
     else lost(error);
   }
 }

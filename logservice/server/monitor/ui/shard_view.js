@@ -4,7 +4,7 @@ import { ask, query } from "./api.js";
 import { Chart } from "./chart.js";
 import { holdCells, holdColumns, sessionCells, sessionColumns } from "./claims_view.js";
 import { $, facts, link, make, part, pill, put, table } from "./dom.js";
-import { bytes, number, span, ticks } from "./format.js";
+import { bytes, number, span, ticks, times } from "./format.js";
 import { TITLES, lineOf } from "./histories.js";
 import { isLost, limitsOf } from "./shards.js";
 
@@ -56,7 +56,7 @@ function head(row, leader) {
     if (leader) shown.push(
       ["gaps", number(leader.gaps), "ranges of LSNs whose blocks were refused"],
       ["next timestamp", number(leader.next_timestamp)],
-      ["forks behind it", number(leader.lineage)],
+      ["recovered or restored", times(leader.lineage), "how often the log went on as another history (another lineage): recovered by force, restored or branched"],
     );
     if (leader && leader.restoring) shown.push(["restoring", pill("from an archive or another log", "warn")]);
   }

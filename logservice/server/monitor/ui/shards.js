@@ -5,7 +5,7 @@ import { bytes, number, span } from "./format.js";
 import { ask, query } from "./api.js";
 
 const PAGE_ROWS = 25;
-const PAGE_ROWS_NARROW = 10;
+const PAGE_ROWS_NARROW = 8;
 const USUAL_WEIGHT = 100;
 
 const view = { key: "shard", up: true, page: 0, filter: "", troubled: false };
@@ -50,6 +50,7 @@ function shardRow({ row: shard, condition, records_per_s: perSecond }) {
   const chips = document.createDocumentFragment();
   for (const replica of shard.replicas) chips.append(replicaChip(replica));
   const kept = shard.requested_truncation_lsn > shard.truncated_lsn;
+  const name = shard.name ? link(shard.name, "shard", shard.shard) : "–";
   const truncation = make("span", number(shard.truncated_lsn));
   if (kept) {
     truncation.classList.add("pill", "warn");
@@ -59,17 +60,17 @@ function shardRow({ row: shard, condition, records_per_s: perSecond }) {
   const log = shard.shard !== 0;
   row.append(
     cell("shard", link(String(shard.shard), "shard", shard.shard), "num"),
-    cell("", shard.name || "–", "name"),
+    cell("", name, "name"),
     cell("", make("span", condition.text, "pill", condition.level)),
-    cell("leader", shard.leader_store ? link(shard.leader_store, "store", shard.leader_store) : "none"),
+    cell("leader", shard.leader_store ? link(shard.leader_store, "store", shard.leader_store) : "none", "more"),
     cell("", chips, "wide"),
     cell("lag", shard.lag_entries < 0 ? "?" : number(shard.lag_entries), "num"),
     cell("records/s", !log || perSecond === null ? "–" : number(perSecond), "num"),
-    cell("limits", limitsOf(shard)),
-    cell("first", log ? number(shard.first_lsn) : "–", "num"),
+    cell("limits", limitsOf(shard), "more"),
+    cell("first", log ? number(shard.first_lsn) : "–", "num", "more"),
     cell("applied", log ? number(shard.applied_lsn) : "–", "num"),
-    cell("truncation", log ? truncation : "–", "num"),
-    cell("writer", shard.writer_epoch ? `${shard.writer_holder || "released"} (${shard.writer_epoch})` : "–"),
+    cell("truncation", log ? truncation : "–", "num", !kept && "more"),
+    cell("writer", shard.writer_epoch ? `${shard.writer_holder || "released"} (${shard.writer_epoch})` : "–", !shard.writer_epoch && "more"),
   );
   row.children[1].title = shard.name;
   return row;

@@ -2,10 +2,10 @@
 
 import { ask, query } from "./api.js";
 import { bars, Chart } from "./chart.js";
-import { $, facts, link, make, part, pill, progress, put, table } from "./dom.js";
+import { $, facts, link, make, part, pill, progress, put, table, withCode } from "./dom.js";
 import { bytes, clock, micros, number, quantiles, span } from "./format.js";
 import { TITLES, lineOf } from "./histories.js";
-import { disk, heard, storeState, troubles } from "./stores.js";
+import { LIST_OF_LOGS, PAUSES, disk, heard, storeState, troubles } from "./stores.js";
 
 const FIGURES = ["appends_per_s", "append_p99_s", "bytes_written_per_s", "read_bytes_per_s", "disk_used_bytes", "loop_turn_s", "lag_entries", "leaders"];
 const HISTORY_MS = 10000;
@@ -22,7 +22,7 @@ function head({ row, status, highest_version: highest, used_version: used }, clu
   const title = make("div", null, "bar");
   title.append(make("h2", `Store ${row.store}`), pill(state.text, state.kind), link("its logs", `?filter=${encodeURIComponent(row.store)}`));
   const room = disk(row);
-  const found = [title, ...troubles(row).map((text) => make("p", text, "alarm", state.kind === "good" ? "warn" : state.kind))];
+  const found = [title, ...troubles(row).map((text) => withCode(text, "p", "alarm", state.kind === "good" ? "warn" : state.kind))];
   if (room) found.push(room);
   found.push(facts([
     ["clients reach it at", row.client_address],
@@ -39,10 +39,10 @@ function head({ row, status, highest_version: highest, used_version: used }, clu
     ["log", bytes(row.disk_used_bytes)],
     ["disk free", bytes(row.disk_free_bytes)],
     ["clock", row.answers ? `${(row.clock_offset_us / 1e6).toFixed(2)} s off ${cluster.asked_store}` : ""],
-    ["loop stalls", row.answers ? `${number(row.loop_stalls)}, longest ${micros(row.longest_loop_turn_us)}` : ""],
+    ["pauses", row.answers ? `${number(row.loop_stalls)}, longest ${micros(row.longest_loop_turn_us)}` : "", PAUSES],
     ["clients connected", status && status.client_connections.open !== undefined ? `${number(status.client_connections.open)}, ${number(status.client_connections.half_open)} without a call so far` : ""],
     ["stores connected", status && status.transport.connections !== undefined ? number(status.transport.connections) : ""],
-    ["directory copy", row.directory_age_s < 0 ? "" : `${span(row.directory_age_s)} old`],
+    ["list of logs", row.directory_age_s < 0 ? "" : `${span(row.directory_age_s)} old`, LIST_OF_LOGS],
   ]));
   return found;
 }

@@ -1,9 +1,11 @@
 // The stores in short: one card each.
 
-import { $, link, make, pill, put } from "./dom.js";
+import { $, link, make, pill, put, withCode } from "./dom.js";
 import { TICKS_PER_S, bytes, micros, number, span } from "./format.js";
 
 export const SLOW_DURABLE_WRITE_US = 100000;
+export const PAUSES = "how often the store did nothing else for a moment: while it computes, it hears neither clients nor stores";
+export const LIST_OF_LOGS = "how old the store's own copy of the list of logs is; HAKeeper has the original";
 const SKEWED_CLOCK_US = 500000;
 const OLD_DIRECTORY_S = 30;
 
@@ -32,7 +34,7 @@ export function troubles(store) {
   why.push(...store.alarms);
   if (!store.answers) why.push(store.error);
   if (store.mode_reason && store.mode !== "open") why.push(`${store.mode}: ${store.mode_reason}`);
-  if (store.directory_age_s > OLD_DIRECTORY_S) why.push(`its copy of the directory of logs is ${span(store.directory_age_s)} old: hakeeper-silent.md`);
+  if (store.directory_age_s > OLD_DIRECTORY_S) why.push(`its list of logs is ${span(store.directory_age_s)} old: \`hakeeper-silent.md\``);
   if (store.answers && Math.abs(store.clock_offset_us) > SKEWED_CLOCK_US) why.push(`its clock is off by ${(store.clock_offset_us / 1e6).toFixed(1)} s`);
   return why;
 }
@@ -48,6 +50,9 @@ export function disk(store) {
   found.append(filled);
   return found;
 }
+
+// What a card shows in a narrow window, too; the store's page has the rest.
+const MAIN = new Set(["log", "disk free", "leads", "append p50 / p99", "durable write p99", "up"]);
 
 function storeCard(store, { cluster, rates }) {
   const state = storeState(store);
@@ -71,19 +76,20 @@ function storeCard(store, { cluster, rates }) {
     ["durable write p99", micros(store.durable_write_p99_us)],
     ["durable writes/s", durableWrites === null || durableWrites === undefined ? "–" : number(durableWrites)],
     ["written/s", written === null || written === undefined ? "–" : bytes(written)],
-    ["loop stalls", store.answers ? `${number(store.loop_stalls)}, longest ${micros(store.longest_loop_turn_us)}` : "–"],
+    ["pauses", store.answers ? `${number(store.loop_stalls)}, longest ${micros(store.longest_loop_turn_us)}` : "–", PAUSES],
     ["up", store.answers ? span(store.uptime_s) : "–"],
-    ["heard", heard(store, cluster)],
-    ["directory copy", store.directory_age_s < 0 ? "–" : `${span(store.directory_age_s)} old`],
+    ["heard by HAKeeper", heard(store, cluster)],
+    ["list of logs", store.directory_age_s < 0 ? "–" : `${span(store.directory_age_s)} old`, LIST_OF_LOGS],
   ];
   const list = make("dl");
-  for (const [label, value] of shown) {
-    const item = make("div");
+  for (const [label, value, title] of shown) {
+    const item = make("div", null, MAIN.has(label) ? "" : "more");
+    if (title) item.title = title;
     item.append(make("dt", label), make("dd", value));
     list.append(item);
   }
   card.append(list);
-  for (const text of troubles(store)) card.append(make("p", text, "why", state.kind === "good" ? "warn" : state.kind));
+  for (const text of troubles(store)) card.append(withCode(text, "p", "why", state.kind === "good" ? "warn" : state.kind));
   return card;
 }
 
