@@ -87,6 +87,15 @@ func TestWhatAFailureSays(t *testing.T) {
 	}
 }
 
+func TestAReasonIsSaidOnceWithItsOutcome(t *testing.T) {
+	refused := status.FromProto(status.Convert(refusal(codes.FailedPrecondition, "FENCED", nil)).Proto())
+	said := refused.Proto()
+	said.Message = "FENCED: another writer has it"
+	if got := failureOf(status.FromProto(said).Err(), true).Error(); got != "FENCED: another writer has it (not applied)" {
+		t.Fatal(got)
+	}
+}
+
 // --- a store that does as it is told
 
 type fake struct {
@@ -136,7 +145,7 @@ func walOf(fakes ...*fake) *wal {
 	for _, one := range fakes {
 		addresses = append(addresses, one.address)
 	}
-	return &wal{stores: newStores(addresses, time.Minute), shard: 1}
+	return &wal{stores: newStores(addresses, time.Minute, 1), shard: 1}
 }
 
 func TestTheHintIsFollowedAndTheLineageIsNamedFromThenOn(t *testing.T) {

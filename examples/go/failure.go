@@ -19,10 +19,14 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	if f.reason == "" {
-		return f.message
+	outcome := " (not applied)"
+	if f.unknown {
+		outcome = " (unknown)"
 	}
-	return f.reason + ": " + f.message
+	if f.reason == "" {
+		return f.message + outcome
+	}
+	return f.reason + ": " + f.message + outcome
 }
 
 func set(names ...string) map[string]bool {
@@ -63,7 +67,7 @@ func failureOf(err error, changes bool) *failure {
 		}
 		reason := info.Reason
 		found := &failure{
-			reason: reason, details: info.Metadata, message: said.Message(),
+			reason: reason, details: info.Metadata, message: strings.TrimPrefix(said.Message(), reason+": "),
 			retryable: again[reason] || againUnknown[reason],
 			unknown:   againUnknown[reason] || finalUnknown[reason],
 		}

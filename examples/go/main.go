@@ -1,7 +1,7 @@
 // A database that is one number, and whose write-ahead log is the service. It takes over from whoever wrote before,
 // recovers, appends, and truncates what its checkpoint has.
 //
-//	go run . -endpoints 127.0.0.1:7600,127.0.0.1:7610 -holder db-1 -records 1000
+//	go run . -endpoints 127.0.0.1:7401,127.0.0.1:7402 -holder db-1 -records 1000
 //
 // Record n of the log is "n HOLDER", whoever wrote it. So a record that is lost, doubled, out of order, or of a writer
 // that was fenced shows when the log is read.
@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	endpoints  = flag.String("endpoints", "127.0.0.1:7600", "client addresses of stores, host:port,...")
+	endpoints  = flag.String("endpoints", "127.0.0.1:7401", "client addresses of stores, host:port,...")
 	shard      = flag.Uint64("shard", 1, "the log")
 	holder     = flag.String("holder", "db-1", "this writer's name")
 	count      = flag.Int64("records", 1000, "how many to append; -1: until another writer takes over")
@@ -38,7 +38,7 @@ type database struct{ number int64 }
 
 func main() {
 	flag.Parse()
-	known := newStores(strings.Split(*endpoints, ","), time.Duration(*timeout)*time.Second)
+	known := newStores(strings.Split(*endpoints, ","), time.Duration(*timeout)*time.Second, *shard)
 	defer known.close()
 	err := (&database{}).run(context.Background(), &wal{stores: known, shard: *shard})
 	if details, ok := refusedWith(err, "FENCED"); ok {

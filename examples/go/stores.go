@@ -26,10 +26,11 @@ type stores struct {
 	connections map[string]*grpc.ClientConn
 	order       []string
 	patience    time.Duration // for how long a call is repeated; an election takes about a second
+	shard       uint64
 }
 
-func newStores(addresses []string, patience time.Duration) *stores {
-	return &stores{connections: map[string]*grpc.ClientConn{}, order: addresses, patience: patience}
+func newStores(addresses []string, patience time.Duration, shard uint64) *stores {
+	return &stores{connections: map[string]*grpc.ClientConn{}, order: addresses, patience: patience, shard: shard}
 }
 
 func (s *stores) first() string { return s.order[0] }
@@ -94,12 +95,24 @@ func call[A positioned](
 		}
 		found := failureOf(err, changes)
 		unknown = unknown || found.unknown
-		if !found.retryable || time.Now().After(end) {
+		if !found.retryable || time.Now().After(end) || (found.reason == "SHARD_NOT_FOUND" && s.missing(ctx)) {
 			found.unknown = unknown // what an earlier attempt may have done, the last one cannot take back
 			return answer, found
 		}
 		s.moveOn(found)
 	}
+}
+
+// missing asks HAKeeper, through any store, whether there is no such log at all: a store may only lack a replica of it.
+func (s *stores) missing(ctx context.Context) bool {
+	known, ok := s.connections[s.first()]
+	if !ok {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	_, err := wire.NewHAKeeperClient(known).GetShardInfo(limited, &wire.GetShardInfoRequest{ShardId: s.shard})
+	return err != nil && failureOf(err, false).reason == "SHARD_NOT_FOUND"
 }
 
 // moveOn goes to the store that a failure names, at once; without a hint a pause, and another store.

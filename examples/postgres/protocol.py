@@ -26,6 +26,7 @@ EPOCH_2000_S: Final = 946_684_800
 1970."""
 
 DUPLICATE_OBJECT: Final = "42710"
+INSUFFICIENT_PRIVILEGE: Final = "42501"
 TRANSIENT: Final = frozenset(
     {
         "55006",  # the slot is in use: by the connection that we lost, for a moment yet

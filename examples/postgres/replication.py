@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from examples.postgres import protocol, tls
+from examples.postgres import protocol, settings, tls
 from examples.postgres.address import Address
 from examples.postgres.login import Login
 from examples.postgres.protocol import (
@@ -89,14 +89,17 @@ class Connection:
         """Connect, and wait until the server takes commands.
 
         `parameters`: those of the startup message beside the user, e.g. ``replication`` or
-        ``database``. `body_bytes_max`: of a message of the server. Raises ConnectionLost,
-        AuthenticationRefused, ServerError.
+        ``database``, and `settings`, which every session has. `body_bytes_max`: of a message of the
+        server. Raises ConnectionLost, AuthenticationRefused, ServerError.
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 made = cls(*await _opened(address), body_bytes_max)
                 try:
-                    await made._start(address, {"user": address.user, **parameters})
+                    own = {"user": address.user, **settings.SETTINGS, **parameters}
+                    await made._start(address, own)
+                    if parameters.get("replication") != settings.PHYSICAL:
+                        await made.query(settings.set_newer())
                 except BaseException:
                     made._writer.transport.abort()  # TLS would wait for the other side's farewell
                     raise

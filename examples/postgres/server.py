@@ -32,6 +32,9 @@ PORT: Final = 5432
 
 _DAC_READ_SEARCH: Final = 1 << 2  # capabilities(7)
 
+ORDINARY: Final = {"database": "postgres", "search_path": "public"}
+"""Startup parameters of a session that writes, as one of an application."""
+
 STANDBY: Final = "logservice"
 START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 120.0
@@ -216,7 +219,7 @@ class Postgres:
         return (value or b"").decode()
 
     async def _query(self, sql: str) -> Answer:
-        connection = await Connection.connect(self.address, {"database": "postgres"})
+        connection = await Connection.connect(self.address, ORDINARY)
         try:
             return await connection.query(sql)
         finally:

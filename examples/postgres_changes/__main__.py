@@ -19,7 +19,7 @@ from examples.postgres_changes.story import LONG, SHORT, Story
 
 def main() -> int:
     """Run the demo; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="fewer transactions: CI's variant")
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()

@@ -67,14 +67,15 @@ class Appends:
 
     def __init__(self, log: Sink, last_lsn: int) -> None:
         self._log = log
-        self._next_lsn = last_lsn + 1
+        self.next_lsn = last_lsn + 1
+        """Where the next one lands."""
 
     async def append(self, records: Sequence[Record]) -> None:
         """All of them or none. Raises errors of the log."""
         await self._log.append_columns(
             [record.value for record in records],
             keys=[record.key for record in records],
-            expected_lsn=self._next_lsn,
+            expected_lsn=self.next_lsn,
             timeout=APPEND_TIMEOUT_S,
         )
-        self._next_lsn += len(records)
+        self.next_lsn += len(records)

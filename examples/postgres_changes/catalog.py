@@ -11,28 +11,23 @@ from typing import Final
 from examples.postgres.protocol import literal, quoted
 from examples.postgres.replication import Connection
 from examples.postgres.wal_position import position_of
+from examples.postgres_changes.keys import Keys
 
-PARAMETERS: Final = {
-    "replication": "database",
-    "client_encoding": "UTF8",
-    # A value's text has to be the same from every connection, whatever the server's settings are.
-    "DateStyle": "ISO",
-    "IntervalStyle": "postgres",
-    "TimeZone": "UTC",
-    "extra_float_digits": "3",
-    "bytea_output": "hex",
-}
+PARAMETERS: Final = {"replication": "database"}
 """Of the startup message, beside the database."""
 
 _KEYS: Final = """
 SELECT n.nspname, c.relname, a.attname FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_index i ON i.indrelid = c.oid
- AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+ AND CASE c.relreplident WHEN 'i' THEN i.indisreplident WHEN 'n' THEN false ELSE i.indisprimary END
+JOIN pg_attribute a ON a.attrelid = c.oid
+ AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE {which}
 ORDER BY a.attnum
 """
+"""The columns that an index includes (`indkey` behind `indnkeyatts`) are no key, and a deferrable
+index holds only at the end of a transaction: PostgreSQL's stream takes neither."""
 
 _PUBLISHED: Final = """
 SELECT p.schemaname, p.tablename, p.rowfilter, c.relkind, unnest(p.attnames)
@@ -68,10 +63,6 @@ class Slot:
     plugin: str
     database: str
     confirmed: int
-
-
-Keys = dict[tuple[str, str], tuple[str, ...]]
-"""By schema and table the columns that tell its rows apart, in the table's order."""
 
 
 async def keys_of_all(connection: Connection, publication: str) -> Keys:

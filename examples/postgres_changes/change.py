@@ -4,6 +4,7 @@ r"""The record of the log: one change of one row, in JSON, or the mark that a tr
 op     what it says
 =====  ============================================================================================
 ``B``  everything that was there before is void: a copy of all tables begins
+``K``  the columns of each table's key, from here on (`keys`)
 ``R``  a row of that copy
 ``I``  an insert: `row` is the whole row
 ``U``  an update: the columns in `row` have these values, the others those that they had
@@ -16,7 +17,7 @@ op     what it says
 its changes from 0. ``key`` is the row's key: the values of its columns, as a list in JSON, in a
 text. ``row`` has its columns by name; a value is PostgreSQL's text for it, or null. A mark has
 ``end``: everything that was committed before this position is in the log. It is also the position
-from which PostgreSQL is asked on.
+from which PostgreSQL is asked on. ``keys`` is the LSN of the newest ``K``.
 
     {"op":"U","commit":23734784,"seq":1,"schema":"public","table":"t","key":"[\"7\"]","row":{...}}
 
@@ -35,6 +36,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 BEGIN_COPY: Final = "B"
+KEYS: Final = "K"
 COPIED: Final = "R"
 INSERT: Final = "I"
 UPDATE: Final = "U"
@@ -83,7 +85,8 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Everything before is whole. `changes`: how many of them; `system`: PostgreSQL's identifier of
-    the database system; `time_us`: of the commit, microseconds since 1970.
+    the database system; `time_us`: of the commit, microseconds since 1970; `keys`: the LSN of the
+    newest ``K``.
     """
 
     commit: int
@@ -91,6 +94,7 @@ class Mark:
     changes: int
     system: int
     time_us: int
+    keys: int = 0
 
     def encode(self) -> bytes:
         """The record. It begins with MARK_PREFIX."""
@@ -102,6 +106,7 @@ class Mark:
                 "end": self.end,
                 "system": str(self.system),  # beyond what a JSON number is good for
                 "time": self.time_us,
+                "keys": self.keys,
             }
         )
 
@@ -123,7 +128,8 @@ def decode(record: bytes) -> Entry:
         found: dict[str, Any] = json.loads(record)
         op, commit, seq = found["op"], found["commit"], found["seq"]
         if op == MARK:
-            return Mark(commit, found["end"], seq, int(found["system"]), found["time"])
+            system, time_us = int(found["system"]), found["time"]
+            return Mark(commit, found["end"], seq, system, time_us, found["keys"])
         schema, table = found.get("schema", ""), found.get("table", "")
         return Change(op, commit, seq, schema, table, found.get("key"), found.get("row"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

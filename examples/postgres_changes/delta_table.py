@@ -5,7 +5,8 @@ and it has the position in the log with it (`logservice_delta`): so each change 
 whatever is killed. Only a transaction of more than WHOLE_BYTES_MAX comes in pieces.
 
 The columns are those of PostgreSQL, as texts, and `_key` before them. A column that PostgreSQL got
-is added when the first row has it.
+is added when the first row has it. One of that name is refused; whatever else a merge needs has
+names that no column of PostgreSQL's meets, for its source has none of those.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from examples.postgres_changes.change import (
     TRUNCATE,
     UPDATE,
     Change,
+    ChangeError,
     decode,
 )
 
 KEY: Final = "_key"
-GONE: Final = "_gone"
 SCHEMA: Final = pa.schema([pa.field(KEY, pa.string(), nullable=False)])
 """What a table begins with."""
 
@@ -38,11 +39,6 @@ WHOLE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Values of a transaction that is waited for in memory. What is larger comes in pieces."""
 
 Row = Mapping[str, str | None]
-
-
-def create(uri: str) -> None:
-    """Make the table, if it is not there."""
-    DeltaTable.create(uri, SCHEMA, mode="ignore")
 
 
 def whole(rows: pa.Table) -> int:
@@ -131,6 +127,12 @@ class Follow:
         new: dict[str, None] = {}
         for row in changes.rows.values():
             new |= dict.fromkeys(row or ())
+        for name in new:
+            if name.lower() == KEY:
+                raise ChangeError(
+                    f"{self._schema}.{self._name} has a column {name!r}, and in {KEY!r} the table"
+                    " has a row's key: rename it, or do not publish it"
+                )
         fresh = [name for name in new if name not in known]
         if fresh:
             table.alter.add_columns(
@@ -154,31 +156,34 @@ def _schema(columns: list[str]) -> pa.Schema:
 def _merge(
     table: DeltaTable, changes: Folded, columns: list[str], properties: CommitProperties
 ) -> None:
-    """Change by key. What an update did not say stays."""
+    """Change by key. What an update did not say stays. The source's columns have names of their
+    own: ``key``, ``gone``, and for each of the table's its number.
+    """
     rows = {key: row or {} for key, row in changes.rows.items()}
-    source = _rows(rows, columns)
-    gone = [row is None for row in changes.rows.values()]
-    source = source.append_column(GONE, pa.array(gone, pa.bool_()))
-    updates = {}
+    source: dict[str, pa.Array] = {
+        "key": pa.array(list(rows), pa.string()),
+        "gone": pa.array([row is None for row in changes.rows.values()], pa.bool_()),
+    }
+    updates, inserts = {}, {_quoted(KEY): "s.key"}
     for number, name in enumerate(columns):
-        value = f"s.{_quoted(name)}"
+        source[f"c{number}"] = pa.array([row.get(name) for row in rows.values()], pa.string())
+        value = inserts[_quoted(name)] = f"s.c{number}"
         stays = [key in changes.parts and name not in row for key, row in rows.items()]
         if any(stays):
-            source = source.append_column(f"_stays_{number}", pa.array(stays, pa.bool_()))
-            value = f'CASE WHEN s."_stays_{number}" THEN t.{_quoted(name)} ELSE {value} END'
+            source[f"stays{number}"] = pa.array(stays, pa.bool_())
+            value = f"CASE WHEN s.stays{number} THEN t.{_quoted(name)} ELSE {value} END"
         updates[_quoted(name)] = value
-    inserts = {_quoted(name): f"s.{_quoted(name)}" for name in [KEY, *columns]}
     merge = table.merge(
-        source,
-        f"t.{_quoted(KEY)} = s.{_quoted(KEY)}",
+        pa.table(source),
+        f"t.{_quoted(KEY)} = s.key",
         source_alias="s",
         target_alias="t",
         commit_properties=properties,
     )
-    merge = merge.when_matched_delete(f"s.{_quoted(GONE)}")
+    merge = merge.when_matched_delete("s.gone")
     if updates:
         merge = merge.when_matched_update(updates)
-    merge.when_not_matched_insert(inserts, predicate=f"NOT s.{_quoted(GONE)}").execute()
+    merge.when_not_matched_insert(inserts, predicate="NOT s.gone").execute()
 
 
 def _quoted(name: str) -> str:

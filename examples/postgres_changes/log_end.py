@@ -13,13 +13,14 @@ from logservice_wire.v1 import log_pb2
 
 from examples.postgres.records import PATIENCE_S, Followed, records
 from examples.postgres_changes.change import BEGIN_COPY, Change, Entry, Mark, decode
+from examples.postgres_changes.keys import Keys, keys_of_record
 
 STEP_FACTOR: Final = 8
 """How much further each step goes back. What was read in vain is little beside the last step."""
 
 
 class EndMissing(Exception):
-    """Everything up to the last mark is truncated, so nothing says where to go on."""
+    """What says where and how to go on is truncated."""
 
 
 class Log(Followed, Protocol):
@@ -59,8 +60,22 @@ async def end_of(log: Log) -> End:
             break
         step *= STEP_FACTOR
     if end.mark is None and first > 1:
-        raise EndMissing("the log's last mark is truncated, so nothing says where to go on")
+        raise EndMissing(
+            "the log's last mark is truncated, so nothing says where to go on: make a new copy"
+        )
     return end
+
+
+async def keys_at(log: Log, lsn: int) -> Keys:
+    """What the record ``K`` there says. Raises EndMissing, ChangeError, and errors of the log."""
+    first = (await log.status(timeout=PATIENCE_S)).position.first_lsn
+    if lsn >= first:
+        async with aclosing(records(log, lsn, lsn)) as found:
+            async for _, record in found:
+                return keys_of_record(decode(record))
+    raise EndMissing(
+        f"the record with the columns of the log's keys (LSN {lsn}) is truncated: make a new copy"
+    )
 
 
 async def _looked_at(log: Log, first: int, last: int) -> End:

@@ -29,10 +29,10 @@ from examples.postgres.sessions import Sessions
 from examples.postgres.wal_position import position_text
 from examples.postgres_changes import catalog
 from examples.postgres_changes.appends import APPEND_TIMEOUT_S, Appends
-from examples.postgres_changes.catalog import Keys
 from examples.postgres_changes.change import Mark
 from examples.postgres_changes.copy import Copy
-from examples.postgres_changes.log_end import End, end_of
+from examples.postgres_changes.keys import Columns
+from examples.postgres_changes.log_end import End, end_of, keys_at
 from examples.postgres_changes.stream import Stream
 from examples.postgres_changes.transactions import ShippingRefused, Transactions
 
@@ -71,7 +71,8 @@ class Shipper:
         try:
             system = (await connection.identify()).identifier
             await self._ownership.acquire(APPEND_TIMEOUT_S)
-            return await self._copied(connection, await end_of(self._log), system)
+            status = await self._log.status(timeout=APPEND_TIMEOUT_S)
+            return await self._copied(connection, status.position.applied_lsn, system)
         finally:
             connection.close()
 
@@ -87,26 +88,26 @@ class Shipper:
             end = await self._end(connection, system)
             mark = end.mark
             if mark is None or end.in_a_copy:
-                mark = await self._copied(connection, end, system)
+                mark = await self._copied(connection, end.last_lsn, system)
                 end = await end_of(self._log)
-            keys = await catalog.keys_of_all(connection, self._publication)
+            keys = await keys_at(self._log, mark.keys)
             await connection.start_changes(self._slot, mark.end, self._publication)
             self._sessions.goes_on(f"streaming from {position_text(mark.end)}")
             there = None
             if end.begun is not None:
                 there = records(self._log, end.begun_lsn, end.last_lsn)
-            transactions = Transactions(system, lambda *name: self._key_columns(keys, *name))
+            transactions = Transactions(system, keys, self._key_columns)
             await Stream(
                 connection, Appends(self._log, end.last_lsn), transactions, mark, there
             ).run()
         finally:
             connection.close()
 
-    async def _copied(self, connection: Connection, end: End, system: int) -> Mark:
+    async def _copied(self, connection: Connection, last_lsn: int, system: int) -> Mark:
         self._say("copying all tables")
-        appends = Appends(self._log, end.last_lsn)
+        appends = Appends(self._log, last_lsn)
         mark = await Copy(connection, appends, self._slot, self._publication, system).run()
-        self._say(f"copied {mark.changes - 1} rows as of {position_text(mark.end)}")
+        self._say(f"copied {mark.changes - 2} rows as of {position_text(mark.end)}")
         return mark
 
     async def _end(self, connection: Connection, system: int) -> End:
@@ -138,14 +139,10 @@ class Shipper:
             )
         return end
 
-    async def _key_columns(self, known: Keys, schema: str, table: str) -> tuple[str, ...]:
-        """Those of a table. One that was not published when the stream began is asked for by
-        another connection: while one streams it takes no SQL.
-        """
-        if (schema, table) not in known:
-            connection = await self._connect()
-            try:
-                known |= await catalog.keys_of(connection, schema, table)
-            finally:
-                connection.close()
-        return known.get((schema, table), ())
+    async def _key_columns(self, schema: str, table: str) -> Columns:
+        """Those of a table, by another connection: while one streams it takes no SQL."""
+        connection = await self._connect()
+        try:
+            return (await catalog.keys_of(connection, schema, table)).get((schema, table), ())
+        finally:
+            connection.close()

@@ -134,7 +134,7 @@ class Sink:
 
 def main() -> int:
     """Run the query: until it is through, or with ``--follow`` for ever."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--shard", default="1")
     parser.add_argument("--table", required=True, metavar="SCHEMA.NAME")
     parser.add_argument("--dir", type=Path, required=True)

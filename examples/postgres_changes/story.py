@@ -31,7 +31,6 @@ from examples.postgres.records import records
 from examples.postgres.replication import Connection
 from examples.postgres.server import Postgres
 from examples.postgres.wal_position import position_of
-from examples.postgres_changes.catalog import PARAMETERS
 from examples.postgres_changes.change import BEGIN_COPY, Mark, decode
 from examples.postgres_changes.delta_table import KEY
 from examples.postgres_changes.followers import CAME_LATE, Program, spark, spark_variables, tool
@@ -384,17 +383,16 @@ class Story:
 
     async def _select(self, table: str) -> Rows:
         """What PostgreSQL says that the table is."""
-        texts = {name: value for name, value in PARAMETERS.items() if name != "replication"}
         connection = await Connection.connect(
-            self.server.address, {"database": "postgres", **texts}, body_bytes_max=1 << 26
+            self.server.address, {"database": "postgres"}, body_bytes_max=1 << 26
         )
         try:
             sql = (
                 "SELECT attname FROM pg_attribute WHERE attrelid = "
-                f"'{table}'::regclass AND attnum > 0 ORDER BY attnum"
+                f"'public.{table}'::regclass AND attnum > 0 ORDER BY attnum"
             )
             columns = [(name or b"").decode() for (name,) in (await connection.query(sql)).rows]
-            rows = (await connection.query(f"SELECT * FROM {quoted(table)}")).rows
+            rows = (await connection.query(f"SELECT * FROM public.{quoted(table)}")).rows
         finally:
             connection.close()
         texts_of = [[None if one is None else one.decode() for one in row] for row in rows]

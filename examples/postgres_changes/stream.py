@@ -24,12 +24,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Final, Protocol
 
 from examples.postgres.protocol import KeepAlive, ProtocolError, WalData
 from examples.postgres.replication import TimelineEnded
 from examples.postgres_changes.appends import APPEND_BYTES_MAX, Appends, Record, record_of
-from examples.postgres_changes.change import Entry, Mark
+from examples.postgres_changes.change import KEYS, Change, Entry, Mark
 from examples.postgres_changes.pgoutput import decode
 from examples.postgres_changes.transactions import ShippingRefused, Transactions
 
@@ -72,6 +73,9 @@ class Stream:
         self._transactions = transactions
         self._system = mark.system
         self._there = there
+        self._lsn = appends.next_lsn
+        """Where the next record that is taken will land."""
+        self._keys_lsn = mark.keys
         self.flushed = mark.end
         """What was reported last, or is just being reported."""
         self._waiting: deque[tuple[Record, int]] = deque()  # with the end of a mark, or 0
@@ -108,39 +112,47 @@ class Stream:
         """INV-PG-CHANGES."""
         if entry.commit < self.flushed:
             return  # it ended before the position that was asked for
+        if isinstance(entry, Mark):
+            entry = replace(entry, keys=self._keys_lsn)
         record = record_of(entry)
-        if self._there is not None and await self._is_there(self._there, record):
+        there = None if self._there is None else await self._found(self._there, record)
+        if isinstance(entry, Change) and entry.op == KEYS:
+            self._keys_lsn = there or self._lsn
+        if there is not None:
             return
-        end = entry.end if isinstance(entry, Mark) else 0
         async with self._moved:
             await self._moved.wait_for(lambda: self._waiting_bytes < WAITING_BYTES_MAX)
-            self._waiting.append((record, end))
-            self._waiting_bytes += record.size
-            self._moved.notify_all()
+            self._wait(record, entry.end if isinstance(entry, Mark) else 0)
 
-    async def _is_there(self, there: AsyncGenerator[tuple[int, bytes]], record: Record) -> bool:
+    def _wait(self, record: Record, end: int) -> None:
+        """`end`: of a mark, or 0."""
+        self._waiting.append((record, end))
+        self._waiting_bytes += record.size
+        self._lsn += 1
+        self._moved.notify_all()
+
+    async def _found(self, there: AsyncGenerator[tuple[int, bytes]], record: Record) -> int | None:
+        """The LSN at which the log has this record already."""
         found = await anext(there, None)
         if found is None:
             self._there = None
-            return False
+            return None
         lsn, value = found
         if value != record.value:
             raise ShippingRefused(
                 f"the log has {value[:300]!r} at LSN {lsn}, a part of a transaction that PostgreSQL"
                 f" tells now as {record.value[:300]!r}; make a new copy"
             )
-        return True
+        return lsn
 
     async def _keep_alive(self, found: KeepAlive) -> None:
         async with self._moved:
             idle = not (self._waiting or self._appending or self._transactions.open)
             behind = found.end - self.flushed
             if idle and self._there is None and behind > (0 if found.reply else MARK_BYTES):
-                mark = Mark(found.end, found.end, 0, self._system, time.time_ns() // 1000)
-                record = record_of(mark)
-                self._waiting.append((record, mark.end))
-                self._waiting_bytes += record.size
-                self._moved.notify_all()
+                now_us = time.time_ns() // 1000
+                mark = Mark(found.end, found.end, 0, self._system, now_us, self._keys_lsn)
+                self._wait(record_of(mark), mark.end)
                 return
         if found.reply:
             await self._source.report(self.flushed)

@@ -11,11 +11,13 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 from logservice_client import LogClient, LogServiceError, Shard
+from logservice_client.output_lines import OutputLines
 from logservice_delta import LogName, LogTable, Pace, TableConflict, tail
 
 from examples.postgres.address import Address
@@ -30,6 +32,8 @@ from examples.postgres_changes.change import ChangeError
 from examples.postgres_changes.log_end import EndMissing
 from examples.postgres_changes.shipper import Shipper
 from examples.postgres_changes.transactions import ShippingRefused
+
+Say = Callable[[str], None]
 
 FAILED: Final = 1
 TAKEN: Final = 3
@@ -62,25 +66,22 @@ def main(words: list[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> None:
-    async with LogClient.from_env() as client:
-        log = client.shard(arguments.shard)
-        match arguments.program:
-            case "ship":
-                await _shipper(log, arguments).run()
-            case "copy":
-                await _shipper(log, arguments).copy()
-            case "take-over":
-                epoch = await take_over(log, arguments.name, CALL_TIMEOUT_S)
-                print(f"{arguments.name} has the log, with writer epoch {epoch}")
-            case "table":
-                await _tables(client, log, arguments)
+    with OutputLines() as output:
+        async with LogClient.from_env() as client:
+            log = client.shard(arguments.shard)
+            match arguments.program:
+                case "ship":
+                    await _shipper(log, arguments, output.say).run()
+                case "copy":
+                    await _shipper(log, arguments, output.say).copy()
+                case "take-over":
+                    epoch = await take_over(log, arguments.name, CALL_TIMEOUT_S)
+                    output.say(f"{arguments.name} has the log, with writer epoch {epoch}")
+                case "table":
+                    await _tables(client, log, arguments, output.say)
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _shipper(log: Shard, arguments: argparse.Namespace) -> Shipper:
+def _shipper(log: Shard, arguments: argparse.Namespace, say: Say) -> Shipper:
     where: Address = address_of(arguments)
     parameters = PARAMETERS | {
         "database": arguments.database,
@@ -91,10 +92,10 @@ def _shipper(log: Shard, arguments: argparse.Namespace) -> Shipper:
         made = Connection.connect(where, parameters, body_bytes_max=MESSAGE_BYTES_MAX)
         return asyncio.ensure_future(made)
 
-    return Shipper(log, arguments.name, arguments.slot, arguments.publication, connect, _say)
+    return Shipper(log, arguments.name, arguments.slot, arguments.publication, connect, say)
 
 
-async def _tables(client: LogClient, log: Shard, arguments: argparse.Namespace) -> None:
+async def _tables(client: LogClient, log: Shard, arguments: argparse.Namespace, say: Say) -> None:
     """Each in a directory of its name, and each with a position of its own."""
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -103,19 +104,23 @@ async def _tables(client: LogClient, log: Shard, arguments: argparse.Namespace) 
     try:
         async with asyncio.TaskGroup() as tasks:
             for name in arguments.tables:
-                tasks.create_task(_table(log, cluster_id, name, arguments, stop))
+                tasks.create_task(_table(log, cluster_id, name, arguments, stop, say))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
 
 
 async def _table(
-    log: Shard, cluster_id: str, name: str, arguments: argparse.Namespace, stop: asyncio.Event
+    log: Shard,
+    cluster_id: str,
+    name: str,
+    arguments: argparse.Namespace,
+    stop: asyncio.Event,
+    say: Say,
 ) -> None:
     schema, _, table = name.rpartition(".")
     uri = str(arguments.dir / name)
     status = await log.status(timeout=CALL_TIMEOUT_S)
     assert log.lineage is not None, "an answer was heard"
-    await asyncio.to_thread(delta_table.create, uri)
     following = await asyncio.to_thread(
         LogTable.open,
         uri,
@@ -123,8 +128,9 @@ async def _table(
         log.lineage,
         parent=status.lineage_parent,
         write=delta_table.Follow(schema or "public", table),
+        schema=delta_table.SCHEMA,
     )
-    _say(f"{name}: from LSN {following.last_lsn + 1}")
+    say(f"{name}: from LSN {following.last_lsn + 1}")
     await tail(
         log,
         following,
@@ -132,14 +138,14 @@ async def _table(
         pace=Pace(COMMIT_BYTES, arguments.commit_s),
         stop=stop,
         ends=delta_table.whole,
-        committed=lambda rows, lsn: _say(f"{name}: {rows} records, up to LSN {lsn}"),
+        committed=lambda rows, lsn: say(f"{name}: {rows} records, up to LSN {lsn}"),
     )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m examples.postgres_changes.tool",
-        description=(__doc__ or "").splitlines()[0],
+        description=(__doc__ or "").partition("\n")[0],
     )
     programs = parser.add_subparsers(dest="program", required=True)
     ship = programs.add_parser("ship", help="PostgreSQL's changes into the log; a copy first")

@@ -14,7 +14,7 @@ from typing import Final
 
 from examples.postgres.protocol import PostgresError, ServerError
 from examples.postgres.replication import Connection
-from examples.postgres.server import Postgres
+from examples.postgres.server import ORDINARY, Postgres
 
 TABLES: Final = ("accounts", "documents", "parts", "visits")
 
@@ -140,9 +140,7 @@ class Load(threading.Thread):
     async def _one(self, session: Session) -> None:
         while not self._over.is_set():
             try:
-                connection = await Connection.connect(
-                    self._server.address, {"database": "postgres"}
-                )
+                connection = await Connection.connect(self._server.address, ORDINARY)
                 try:
                     while not self._over.is_set():
                         await self._transaction(connection, session.transaction())

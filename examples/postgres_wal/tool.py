@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Final
 
 from logservice_client import LogClient, LogServiceError, Shard
+from logservice_client.output_lines import OutputLines
 
 from examples.postgres.arguments import add_address
 from examples.postgres.arguments import address as address_of
 from examples.postgres.ownership import LogTaken, take_over
 from examples.postgres.protocol import PostgresError
 from examples.postgres.replication import Connection
+from examples.postgres.settings import PHYSICAL
 from examples.postgres.wal_position import position_text
 from examples.postgres_wal import wal_log
 from examples.postgres_wal.base_backup import start_of_backup
@@ -89,45 +91,44 @@ def main(words: list[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with LogClient.from_env() as client:
-        log = client.shard(arguments.shard)
-        match arguments.program:
-            case "ship":
-                await _ship(log, arguments)
-            case "take-over":
-                epoch = await take_over(log, arguments.name, CALL_TIMEOUT_S)
-                last = await wal_log.last_chunk(log)
-                print(
-                    f"{arguments.name} has the log, with writer epoch {epoch}; it ends with {last}"
-                )
-            case "restore":
-                found = await wal_log.file_named(log, arguments.file)
-                if found is None:
-                    return NO_SUCH_FILE
-                await asyncio.to_thread(Path(arguments.path).write_bytes, found)
-            case "truncate":
-                start = start_of_backup(arguments.backup)
-                lsn = await truncate_below(log, arguments.name, start)
-                print(f"truncated up to LSN {lsn}, below {position_text(start.position)}")
+    with OutputLines() as output:
+        async with LogClient.from_env() as client:
+            log = client.shard(arguments.shard)
+            match arguments.program:
+                case "ship":
+                    await _ship(log, arguments, output)
+                case "take-over":
+                    epoch = await take_over(log, arguments.name, CALL_TIMEOUT_S)
+                    last = await wal_log.last_chunk(log)
+                    output.say(
+                        f"{arguments.name} has the log, with writer epoch {epoch};"
+                        f" it ends with {last}"
+                    )
+                case "restore":
+                    found = await wal_log.file_named(log, arguments.file)
+                    if found is None:
+                        return NO_SUCH_FILE
+                    await asyncio.to_thread(Path(arguments.path).write_bytes, found)
+                case "truncate":
+                    start = start_of_backup(arguments.backup)
+                    lsn = await truncate_below(log, arguments.name, start)
+                    output.say(f"truncated up to LSN {lsn}, below {position_text(start.position)}")
     return 0
 
 
-async def _ship(log: Shard, arguments: argparse.Namespace) -> None:
+async def _ship(log: Shard, arguments: argparse.Namespace, output: OutputLines) -> None:
     address = address_of(arguments)
-    parameters = {"replication": "true", "application_name": arguments.application_name}
-
-    def say(text: str) -> None:
-        print(text, flush=True)
+    parameters = {"replication": PHYSICAL, "application_name": arguments.application_name}
 
     def connect() -> asyncio.Future[Connection]:
         return asyncio.ensure_future(Connection.connect(address, parameters))
 
-    await Shipper(log, arguments.name, arguments.slot, connect, say).run()
+    await Shipper(log, arguments.name, arguments.slot, connect, output.say).run()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m examples.postgres_wal.tool", description=(__doc__ or "").splitlines()[0]
+        prog="python -m examples.postgres_wal.tool", description=(__doc__ or "").partition("\n")[0]
     )
     programs = parser.add_subparsers(dest="program", required=True)
     ship = programs.add_parser(

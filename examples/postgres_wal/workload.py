@@ -18,7 +18,7 @@ from typing import Final
 
 from examples.postgres.protocol import PostgresError
 from examples.postgres.replication import Connection
-from examples.postgres.server import Postgres, as_postgres, give_to_postgres
+from examples.postgres.server import ORDINARY, Postgres, as_postgres, give_to_postgres
 
 BENCH_CLIENTS: Final = 2
 BENCH_TRANSACTIONS: Final = 20
@@ -72,7 +72,7 @@ class Remembering(threading.Thread):
 
     async def _client(self) -> None:
         try:
-            connection = await Connection.connect(self._server.address, {"database": "postgres"})
+            connection = await Connection.connect(self._server.address, ORDINARY)
             try:
                 while not self._over.is_set():
                     await self._commit(connection)

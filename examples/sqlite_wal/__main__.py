@@ -22,7 +22,7 @@ from examples.sqlite_wal.story import Story
 
 def main() -> int:
     """Run the demo; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-demo-"))

@@ -5,6 +5,7 @@ import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.rpc.ErrorInfo;
 import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 
@@ -12,7 +13,13 @@ import java.util.Set;
 final class Failure extends Exception {
     enum Outcome {
         NOT_APPLIED,
-        UNKNOWN
+        UNKNOWN;
+
+        /** As the page says it. */
+        @Override
+        public String toString() {
+            return name().toLowerCase(Locale.ROOT).replace('_', ' ');
+        }
     }
 
     // The page's table of reasons, by its columns retryable and outcome; a test compares them.
@@ -41,7 +48,7 @@ final class Failure extends Exception {
     final Outcome outcome;
 
     Failure(String reason, Map<String, String> details, boolean retryable, Outcome outcome, String message) {
-        super(reason.isEmpty() ? message : reason + ": " + message);
+        super(reason.isEmpty() || message.startsWith(reason + ": ") ? message : reason + ": " + message);
         this.reason = reason;
         this.details = details;
         this.retryable = retryable;

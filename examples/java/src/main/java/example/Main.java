@@ -15,7 +15,7 @@ import java.util.Map;
  * recovers, appends, and truncates what its checkpoint has.
  *
  * <pre>
- * java -jar target/wal-1.jar -endpoints 127.0.0.1:7600,127.0.0.1:7610 -holder db-1 -records 1000
+ * java -jar target/wal-1.jar -endpoints 127.0.0.1:7401,127.0.0.1:7402 -holder db-1 -records 1000
  * </pre>
  *
  * Record n of the log is "n HOLDER", whoever wrote it. So a record that is lost, doubled, out of order, or of a writer
@@ -25,9 +25,20 @@ final class Main {
     private static final int BLOCK_RECORDS = 10;
     private static final int FENCED = 3;
 
+    private static final String HELP = """
+            usage: java -jar target/wal-1.jar [-OPTION VALUE]...
+              -endpoints   client addresses of stores, host:port,... (127.0.0.1:7401)
+              -shard       the log (1)
+              -holder      this writer's name (db-1)
+              -records     how many to append; -1: until another writer takes over (1000)
+              -checkpoint  the database's own files have everything up to this LSN (0)
+              -lose-every  throw away every so manieth answer (0)
+              -timeout     seconds, of a call (60)
+            """;
+
     private long number;
     private final Map<String, String> options = new HashMap<>(Map.of(
-            "-endpoints", "127.0.0.1:7600",
+            "-endpoints", "127.0.0.1:7401",
             "-shard", "1",
             "-holder", "db-1",
             "-records", "1000", // -1: until another writer takes over
@@ -36,17 +47,27 @@ final class Main {
             "-timeout", "60")); // seconds, of a call
 
     public static void main(String[] words) throws InterruptedException {
+        if (Arrays.asList(words).contains("-h") || Arrays.asList(words).contains("-help")) {
+            System.out.print(HELP);
+            return;
+        }
         Main main = new Main();
+        if (words.length % 2 != 0) {
+            System.err.println("an option without a value: " + words[words.length - 1] + "; -h says which there are");
+            System.exit(2);
+        }
         for (int at = 0; at + 1 < words.length; at += 2) {
             if (main.options.replace(words[at], words[at + 1]) == null) {
-                System.err.println("no such option: " + words[at]);
+                System.err.println("no such option: " + words[at] + "; -h says which there are");
                 System.exit(2);
             }
         }
         Duration patience = Duration.ofSeconds(main.option("-timeout"));
         int code = 0;
-        try (Stores stores = new Stores(Arrays.asList(main.options.get("-endpoints").split(",")), patience)) {
-            main.run(new Wal(stores, main.option("-shard")));
+        List<String> endpoints = Arrays.asList(main.options.get("-endpoints").split(","));
+        long shard = main.option("-shard");
+        try (Stores stores = new Stores(endpoints, patience, shard)) {
+            main.run(new Wal(stores, shard));
         } catch (Failure failure) {
             if (failure.reason.equals("FENCED")) {
                 say("fenced: epoch %s was granted to %s", failure.details.get("epoch"), failure.details.get("holder"));

@@ -11,6 +11,8 @@ import java.util.Map;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
+import logservice.wire.v1.GetShardInfoRequest;
+import logservice.wire.v1.HAKeeperGrpc;
 import logservice.wire.v1.LogGrpc;
 import logservice.wire.v1.LogPosition;
 
@@ -22,9 +24,11 @@ final class Stores implements AutoCloseable {
     private final Map<String, ManagedChannel> channels = new HashMap<>();
     private final Deque<String> order = new ArrayDeque<>();
     final Duration patience;
+    private final long shard;
 
     /** {@code patience}: for how long a call is repeated. An election takes about a second. */
-    Stores(Iterable<String> addresses, Duration patience) {
+    Stores(Iterable<String> addresses, Duration patience, long shard) {
+        this.shard = shard;
         addresses.forEach(order::add);
         this.patience = patience;
     }
@@ -81,7 +85,7 @@ final class Stores implements AutoCloseable {
             } catch (io.grpc.StatusRuntimeException error) {
                 Failure failure = Failure.of(error, changes);
                 unknown |= failure.outcome == Failure.Outcome.UNKNOWN;
-                if (!failure.retryable || System.nanoTime() > end) {
+                if (!failure.retryable || System.nanoTime() > end || missing(failure)) {
                     // What an earlier attempt may have done, the last one cannot take back.
                     throw unknown && failure.outcome != Failure.Outcome.UNKNOWN
                             ? new Failure(
@@ -91,6 +95,21 @@ final class Stores implements AutoCloseable {
                 }
                 moveOn(failure);
             }
+        }
+    }
+
+    /** Whether HAKeeper says, through any store, that there is no such log: a store may only lack a replica of it. */
+    private boolean missing(Failure failure) {
+        if (!failure.reason.equals("SHARD_NOT_FOUND")) {
+            return false;
+        }
+        try {
+            HAKeeperGrpc.newBlockingStub(channel())
+                    .withDeadlineAfter(ATTEMPT_MS, TimeUnit.MILLISECONDS)
+                    .getShardInfo(GetShardInfoRequest.newBuilder().setShardId(shard).build());
+            return false;
+        } catch (io.grpc.StatusRuntimeException error) {
+            return Failure.of(error, false).reason.equals("SHARD_NOT_FOUND");
         }
     }
 

@@ -27,6 +27,16 @@ class FailureTest {
         check(Status.UNIMPLEMENTED.asException(), true, false, false);
     }
 
+    @Test
+    void aReasonIsSaidOnceWithItsOutcome() {
+        String said = Failure.of(
+                        FakeStore.refusal(Status.Code.FAILED_PRECONDITION, "FENCED", Map.of()), true)
+                .getMessage();
+        Failure again = new Failure("FENCED", Map.of(), false, Failure.Outcome.NOT_APPLIED, said);
+        assertEquals(said, again.getMessage());
+        assertEquals("not applied", again.outcome.toString());
+    }
+
     private static Throwable said(Status.Code code, String reason) {
         return FakeStore.refusal(code, reason, Map.of());
     }

@@ -29,7 +29,7 @@ class WalTest {
     @BeforeEach
     void start() throws IOException {
         store = new FakeStore();
-        stores = new Stores(List.of(store.address()), Duration.ofMinutes(1));
+        stores = new Stores(List.of(store.address()), Duration.ofMinutes(1), 1);
         wal = new Wal(stores, 1);
     }
 
