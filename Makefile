@@ -1,5 +1,8 @@
 # One entry point per chore. Every target brings the environment up to date first; when it is, that
 # costs a hash of a few files.
+# Some environments forbid to keep bytecode. Then each process compiles the whole tree at its start, which is
+# half of the time that a store or `logctl` needs to start. Tests and stories start thousands of them.
+export PYTHONDONTWRITEBYTECODE =
 PYTHON ?= python3
 BIN := .venv/bin
 KILLS ?= 30
@@ -13,6 +16,10 @@ NIGHTLY_SEEDS ?= 10000
 LEDGER ?= artifacts/sim-ledger.jsonl
 LEDGERS ?= $(LEDGER)
 STATES ?= 200000
+CRASH_MINIMUM ?= 20000
+FAULT_STRIDE ?= 1
+BIT_STEP ?= 1
+ROT_STRIDE ?= 4
 RANDOM_STATES ?= 20000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
@@ -20,11 +27,12 @@ HOSTILE_SECONDS ?= 3600
 POSTGRES := /usr/lib/postgresql/*/bin/initdb
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in three processes, since tests of real processes often wait; a file's tests stay together. They run in the
-# order of their names: the order of xdist, most tests first, leaves the files with one long test for the end. Four
+# order of their names: the order of xdist, most tests first, leaves the files with one long test for the end. Six
 # kinds of tests have lanes of their own.
-PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py --ignore=tests/deploy/test_prometheus.py --ignore=tests/deploy/test_schemas.py
+# Tests marked `long` play many faults one after the other: a change runs what is short, `make test-long` the rest.
+PYTEST_FLAGS ?= -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --ignore=tests/ui --ignore=tests/docker --ignore=tests/surroundings --ignore=tests/hostile --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py --ignore=tests/deploy/test_prometheus.py --ignore=tests/deploy/test_schemas.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-peers test-postgres test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands settings rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench bench-smoke bench-cost clean .venv
+.PHONY: help check test test-long test-busy coverage test-ui test-go test-java test-spark-4.2 test-prometheus test-s3 test-peers test-postgres test-runbooks test-surroundings test-hostile test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits commands settings rooms pictures moves sim random-states mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo demo-postgres demo-changes life recovery endurance demo-stream chaos upgrade bench bench-smoke bench-cost docs wheels image clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z0-9.-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -34,8 +42,13 @@ help: ## this list
 
 check: lint types imports test ## what a change must pass
 
-test: .venv ## all tests; those for Spark when Java is there
+test: .venv ## the tests that are not long; those for Spark when Java is there
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+
+test-long: .venv ## the long tests of all lanes: many faults one after the other, each a minute or more
+	tools/need_program.sh faketime faketime
+	tools/need_engine.sh
+	LOGSERVICE_REQUIRE_FAKETIME=1 $(BIN)/python -m pytest -n 0 -m long tests
 
 test-busy: .venv ## the tests on a machine that is made slow: make test-busy BUSY="--stand-still 3"
 	$(BIN)/python -m tools.busy_machine $(BUSY) -- $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
@@ -67,14 +80,22 @@ test-peers: .venv ## the systems that the bench compares us with, each for real;
 
 test-postgres: .venv ## the example of PostgreSQL against a real server (Debian's, installed when missing)
 	tools/need_program.sh "$(POSTGRES)" postgresql
-	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py tests/examples/test_postgres_tls.py
+	LOGSERVICE_REQUIRE_POSTGRES=1 $(BIN)/python -m pytest -n 0 tests/examples/test_postgres_server.py tests/examples/test_postgres_tls.py tests/examples/test_postgres_keys.py
 
-test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
+test-runbooks: .venv ## the commands of docs/operations/, run as they stand there; a third: LOGSERVICE_RUNBOOKS=1/3
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
+
+test-surroundings: .venv ## clocks that jump, full pipes, cancelled tasks, forks, a hostile role, a forgotten store, on real processes
+	tools/need_program.sh "$(POSTGRES)" postgresql
+	tools/need_program.sh faketime faketime
+	LOGSERVICE_REQUIRE_POSTGRES=1 LOGSERVICE_REQUIRE_FAKETIME=1 $(BIN)/python -m pytest -n 0 -m "not long" tests/surroundings
+
+test-hostile: .venv ## attacks on real stores; they bound memory and stalls, so nothing else runs beside them
+	$(BIN)/python -m pytest -n 0 -m "not long" tests/hostile
 
 test-docker: .venv ## image, compose file, quick start, faults on a docker engine of its own; systemd's unit
 	tools/need_engine.sh
-	$(BIN)/python -m tests.docker tests/deploy/test_systemd.py
+	$(BIN)/python -m tests.docker -m "not long" tests/deploy/test_systemd.py
 
 test-prometheus: .venv ## rules, alerts and dashboard with a real Prometheus (Debian's, installed when missing) and Grafana's types (npm)
 	tools/need_program.sh promtool prometheus
@@ -148,14 +169,15 @@ random-states: .venv ## HAKeeper's rules on many random states: RANDOM_STATES=20
 	LOGSERVICE_RANDOM_STATES=$(RANDOM_STATES) $(BIN)/python -m pytest -n 0 tests/hakeeper
 
 crash: .venv strace ## every disk that a crash can leave behind; I/O that fails; rot
-	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)
-	$(BIN)/python -m tests.crash.faults
-	$(BIN)/python -m tests.crash.every_bit --kib 8
+	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum $(CRASH_MINIMUM) $(CRASH_FLAGS)
+	$(BIN)/python -m tests.crash.faults --stride $(FAULT_STRIDE)
+	$(BIN)/python -m tests.crash.every_bit --kib 8 --step $(BIT_STEP)
 	$(BIN)/python -m tests.crash.unreadable
-	$(BIN)/python -m tests.crash.rot --stride 4
+	$(BIN)/python -m tests.crash.rot --stride $(ROT_STRIDE)
 
 nightly-crash: .venv strace ## the same and random scenarios, longer; its ledger goes on
 	$(BIN)/python -m tests.crash --ledger $(CRASH_LEDGER) --states $(STATES) $(CRASH_FLAGS)
+	$(BIN)/python -m tests.crash.faults
 	$(BIN)/python -m tests.crash.every_bit --kib 64
 	$(BIN)/python -m tests.crash.leveldb_faults
 	for seed in 1 2 3; do $(BIN)/python -m tests.crash.rot --seed $$seed || exit 1; done
@@ -210,6 +232,17 @@ bench-smoke: .venv ## has throughput collapsed? Ratios to the raw disk and to et
 
 bench-cost: .venv strace ## what an append costs in system calls, switches and bytes: make bench-cost COST_FLAGS=--check
 	$(BIN)/python -m bench.cost $(COST_FLAGS)
+
+docs: ## the site of the documents into artifacts/site, with every link checked
+	@$(PYTHON) -m tools.make_site
+
+wheels: .venv ## both distributions into dist/, for other machines, and their sizes
+	rm -f dist/*.whl
+	LOGSERVICE_WHEEL_CLIENT= $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist ./client .
+	@du --apparent-size -h dist/*.whl
+
+image: ## the image of a store, and its size; needs a container engine
+	@tools/make_image.sh
 
 clean: ## everything that was generated, but not the environment
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache artifacts spark-warehouse

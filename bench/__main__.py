@@ -35,7 +35,6 @@ from bench.results.result import Result, Run, read
 from bench.rows.catalogue import ROWS
 from bench.rows.row import Row, Setting
 from logservice.server.process import tune_interpreter
-from tools.kept_bytecode import keep_bytecode
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "artifacts" / "bench" / "run.json"
@@ -69,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="the rows and their targets")
     parser.add_argument("--row", default="", help="keys of rows, separated by commas")
     parser.add_argument("--peers", default=None, help="keys of peers; empty: none")
@@ -121,7 +120,6 @@ def _measure(
         tempfile.TemporaryDirectory(prefix="logservice-bench-", dir=arguments.dir) as name,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
-        keep_bytecode(Path(name))
         task = bar.add_task("the disk is probed")
         place = {"number": 0}
 

@@ -197,7 +197,7 @@ async def count() -> dict[str, Way]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--calls", action="store_true", help="print every move")
     arguments = parser.parse_args()
     assert threading.active_count() == 1

@@ -1,9 +1,9 @@
 """The pictures of the documents: SVG from small descriptions, and a screenshot of the page `/ui`.
 
-The architecture is described here, in `BOXES` and `ARROWS`. The plot of docs/scale.md is made from
-its table, so picture and table cannot differ. A test compares them with what this makes. The plots
-of docs/performance.md are the bench's own. The screenshot needs Chromium and a cluster: see
-`tools/take_screenshot.py`.
+The architecture is described here, in `BOXES` and `ARROWS`, and so is the log of
+docs/concepts/log.md. The plot of docs/scale.md is made from its table, so picture and table cannot
+differ. A test compares them with what this makes. The plots of docs/performance.md are the bench's
+own. The screenshot needs Chromium and a cluster: see `tools/take_screenshot.py`.
 
     python -m tools.make_pictures            # writes docs/pictures/*.svg
 """
@@ -173,6 +173,59 @@ def _step(x: int, y: int, number: str) -> str:
     )
 
 
+LOG_FIRST, LOG_LAST = 3, 14
+HOLD_LSN, TRUNCATED_LSN, READ_LSN = 5, 7, 9
+"""The log of docs/concepts/log.md: what is truncated, and what a hold keeps."""
+
+
+def log() -> str:
+    """A log as a row of records, and what points at them."""
+    left, top, width, step = 40, 96, 62, 74
+    shapes = [_text(left, 34, "A log: LSNs grow to the right", 16, INK, bold=True)]
+
+    def middle(lsn: int) -> float:
+        return left + step * (lsn - LOG_FIRST) + width / 2
+
+    for lsn in range(LOG_FIRST, LOG_LAST + 1):
+        gone = lsn < HOLD_LSN
+        fill = PAPER if gone else "#fff8e6" if lsn <= TRUNCATED_LSN else "#e3effd"
+        dashes = ' stroke-dasharray="4 4"' if gone else ""
+        shapes.append(
+            f'<rect x="{middle(lsn) - width / 2:g}" y="{top}" width="{width}" height="54" rx="6" '
+            f'fill="{fill}" stroke="{LINE}"{dashes}/>'
+        )
+        shapes.append(_text(middle(lsn), top + 33, str(lsn), 16, QUIET, anchor="middle"))
+    for lsn, below, lines in (
+        (LOG_FIRST, True, ("truncated:", "read them, and you", "are told TRUNCATED")),
+        (HOLD_LSN, True, ('hold "replica":', "5, 6 and 7 stay for it")),
+        (TRUNCATED_LSN, False, ("what the database truncated up to",)),
+        (READ_LSN, True, ("a reader goes on", "at any LSN that is left")),
+        (LOG_LAST - 1, True, ("the newest records are on", "a majority of the disks")),
+    ):
+        shapes += _mark(middle(lsn), top + 54 if below else top, below, lines)
+    end = middle(LOG_LAST) + width / 2
+    shapes.append(_text(end + 96, top + 22, "writer", 14, INK, bold=True, anchor="middle"))
+    shapes.append(_text(end + 96, top + 42, "epoch 4", 13, QUIET, anchor="middle"))
+    shapes.append(
+        f'<line x1="{end + 62:g}" y1="{top + 27}" x2="{end + 10:g}" y2="{top + 27}" '
+        f'stroke="{STEP}" stroke-width="2" marker-end="url(#head)"/>'
+    )
+    return _picture(1080, 250, "A log, a hold and a writer", shapes)
+
+
+def _mark(x: float, y: float, below: bool, lines: Sequence[str]) -> list[str]:
+    """A pointer to a record, and the words beside its other end."""
+    end = y + 26 if below else y - 22
+    pointer = (
+        f'<line x1="{x:g}" y1="{end:g}" x2="{x:g}" y2="{y + (4 if below else -4):g}" '
+        f'stroke="{QUIET}" marker-end="url(#head)"/>'
+    )
+    first = end + 18 if below else end - 6
+    return [pointer] + [
+        _text(x - 28, first + 17 * number, line, 13, QUIET) for number, line in enumerate(lines)
+    ]
+
+
 def scale_rows(page: str) -> list[tuple[str, float]]:
     """The rows of the table "How long the loop stands still": what, and milliseconds."""
     table = page.partition("## How long the loop stands still")[2].partition("![")[0]
@@ -235,6 +288,7 @@ def pictures() -> dict[str, str]:
     """File names below docs/pictures and what is to be in them."""
     return {
         "architecture.svg": architecture(),
+        "log.svg": log(),
         "scale.svg": scale(scale_rows((ROOT / "docs" / "scale.md").read_text("utf-8"))),
     }
 

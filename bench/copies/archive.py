@@ -73,7 +73,8 @@ def main() -> None:
     end_lsn = blocks[-1].next_lsn
 
     def verify() -> None:
-        with folder.open("object") as file:
+        stored = (given.folder / "object").stat().st_size
+        with folder.open("object", stored) as file:
             digest_of_object(file, 1, end_lsn)
 
     ways: dict[str, Callable[[], object]] = {

@@ -163,7 +163,7 @@ async def _lags(ways: Ways, count: int, rate: int) -> list[float]:
 
 def main() -> None:
     """Print a row for each way, and the lag."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mib", type=int, default=256, help="record bytes in the log")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30.0, help="of the steady load")

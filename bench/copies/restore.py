@@ -105,7 +105,7 @@ class Round:
 
 def main() -> None:
     """Print a row for each way."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mib", type=int, default=256, help="record bytes in the log")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", type=Path, help="where the data goes; default: a temporary folder")

@@ -128,7 +128,7 @@ class Bench:
 
 def main() -> None:
     """Print a row for each figure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mib", type=int, default=256, help="record bytes in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--interval", type=float, default=10.0, help="of the worker, in seconds")

@@ -69,7 +69,7 @@ class Calls:
 
 def main() -> int:
     """Measure, show, and check; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=4.0, help="measured per row")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--check", action="store_true", help="one caller's counts have bounds")

@@ -36,7 +36,7 @@ STRETCH_S = 0.020
 
 def main() -> None:
     """Measure, print one line for each figure, and write them down as JSON when asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--stores", type=int, default=100)
     parser.add_argument("--shards", type=int, default=10_000)
     parser.add_argument("--zones", type=int, default=3)

@@ -285,7 +285,7 @@ def _line(windows: Sequence[Window]) -> str:
 
 def main() -> None:
     """Measure, and print a line for each window and for each limit."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mib", type=int, default=1024, help="what the new replica has to fetch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limits", type=int, nargs="+", default=[0, 32], help="MiB/s; 0: none")

@@ -291,7 +291,7 @@ def _line(name: str, windows: Sequence[Window]) -> str:
 
 def main() -> None:
     """Measure, and print a line for each window and for each neighbour."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--quiet", type=int, default=32, help="quiet logs")

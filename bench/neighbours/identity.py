@@ -379,7 +379,7 @@ def _at(ordered: Sequence[float], fraction: float) -> float:
 
 def main() -> None:
     """Measure, and print a line for each window and for each load."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=64, help="of each loud process")

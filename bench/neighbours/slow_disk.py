@@ -96,7 +96,7 @@ async def measure(root: Path, quiet: int, seconds: float, under_way: int) -> tup
 
 def main() -> None:
     """Print a line without the loud log, and one for each number of blocks under way."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory")
     parser.add_argument("--mb-s", type=float, default=40.0)
     parser.add_argument("--seconds", type=float, default=10.0)

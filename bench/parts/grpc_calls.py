@@ -79,7 +79,7 @@ class Cost:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of a window")
     parser.add_argument("--rounds", type=int, default=5, help="in which the shapes take turns")
     parser.add_argument("--plain", action="store_true", help="a server of the library's own")

@@ -28,7 +28,7 @@ WIDTH = 130
 
 def main() -> None:
     """Measure and print; exits with 1 when a peer failed, which takes no other's rows away."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--size", type=int, default=256, help="bytes of a record")
     parser.add_argument("--shards", type=int, default=1)

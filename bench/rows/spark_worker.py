@@ -21,7 +21,7 @@ CORES = 2
 
 def main() -> None:
     """Answer until the input ends."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--endpoints", required=True)
     parser.add_argument("--place", type=Path, required=True)
     parser.add_argument("--records", type=int, required=True)

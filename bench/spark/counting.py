@@ -104,7 +104,7 @@ def measure(endpoints: str, options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Parse the command line and measure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--before", type=Path, help="folder `client` of another checkout")
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--size", type=int, default=1000)

@@ -193,7 +193,7 @@ def _words(cost: dict[str, float], rows: int) -> str:
 
 def main() -> None:
     """Parse the command line and measure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--small", type=int, default=1_500_000, help="records in blocks of 3")
     parser.add_argument("--rounds", type=int, default=5)

@@ -112,7 +112,7 @@ def measure(endpoints: str, options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Parse the command line and measure."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--endpoints", default="", help="a running cluster; else stores in memory")
     parser.add_argument("--shard", type=int, default=1)
     parser.add_argument("--from", dest="start", default="earliest")

@@ -157,7 +157,7 @@ def _row(figures: Sequence[float]) -> str:
 
 def main() -> None:
     """Run the bench in a folder of its own."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--mib", type=int, default=64)

@@ -63,7 +63,7 @@ def written(path: str, mib: int, cached_bytes: int, *, over: bool) -> float:
 
 def main() -> int:
     """Measure and print; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)

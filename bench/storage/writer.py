@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import shutil
 import statistics
 import tempfile
@@ -134,6 +135,7 @@ class Writer:
             self._failed.append,
             self._failed.append,
             lambda: None,
+            contextlib.nullcontext(),
         )
         self._shards = [Shard(self, number, load.proposals) for number in range(load.shards)]
         self._shard_bytes = RECORD_BYTES * load.proposals
