@@ -12,7 +12,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
 DOMAIN = "logservice.internal"
 BOTH = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -131,8 +131,11 @@ class TestAuthority:
         digest: hashes.HashAlgorithm | None = None,
         authority: bool = False,
         more: Sequence[x509.GeneralName] = (),
+        raw_uri: bytes = b"",
     ) -> Papers:
-        """`more`: further names. `authority`: it says that it may sign others."""
+        """`more`: further names. `authority`: it says that it may sign others. `raw_uri`: the bytes
+        of its one name, which need not be text.
+        """
         key = key or ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
         for host in hosts:
@@ -145,7 +148,12 @@ class TestAuthority:
             [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
         )
         builder = self._begun(subject, key, begin or days(-0.5), end or days(1))
-        if names:
+        if raw_uri:
+            one = bytes((0x86, len(raw_uri))) + raw_uri
+            encoded = bytes((0x30, len(one))) + one
+            named = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, encoded)
+            builder = builder.add_extension(named, critical=True)
+        elif names:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName(names), critical=not common_name
             )

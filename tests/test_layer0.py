@@ -14,7 +14,6 @@ from logservice_wire.errors import (
     error_table,
 )
 
-from logservice.clock import ManualClock, SystemClock
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import (
     BlockEnvelope,
@@ -234,14 +233,3 @@ def test_rejected_becomes_the_error_of_its_reason() -> None:
     assert isinstance(error, Truncated)
     assert error.number("first_lsn") == 7
     assert error.number("absent", 3) == 3
-
-
-def test_clocks() -> None:
-    clock = ManualClock(5.0)
-    clock.advance(1.5)
-    assert (clock.monotonic(), clock.wall_us()) == (6.5, 6_500_000)
-    with pytest.raises(ValueError, match="back"):
-        clock.advance(-1)
-    system = SystemClock()
-    assert system.monotonic() <= system.monotonic()
-    assert system.wall_us() > 1_600_000_000_000_000

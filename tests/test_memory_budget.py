@@ -23,6 +23,7 @@ def test_the_parts_add_up_to_the_budget() -> None:
         + bounds.PEER_QUEUES_BYTES_MAX
         + bounds.PEER_REQUESTS_BYTES_MAX
         + bounds.PEER_PARTIAL_BYTES_MAX
+        + bounds.ADMIN_ANSWER_BYTES_MAX
     )
     caches = bounds.LOGDB_ENTRY_CACHE_BYTES + bounds.LOGDB_COLUMN_CACHE_BYTES
     for directories in (1, 3):
@@ -30,7 +31,7 @@ def test_the_parts_add_up_to_the_budget() -> None:
         assert sum(limits.values()) == everything + directories * caches
         assert set(limits) == {part.name for part in PARTS}
     assert sum(config.memory_limits(config.parse(MINIMAL)).values()) == everything + caches
-    assert everything == 6656 * _MIB
+    assert everything == 6688 * _MIB
 
 
 def test_what_one_log_or_store_may_have_fits_into_its_part() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from logservice_client import LogClient
+from logservice_wire.archive_name import FileRefused
 from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument
 from pyarrow import fs
@@ -89,8 +90,8 @@ def test_the_promises_of_files(files: Bucket) -> None:
     assert files.names("") == [], "the probe is gone"
     put(files, "a/b/one", b"1234")
     assert files.names("a/b") == ["one"]
-    assert files.read("a/b/one") == b"1234"
-    with files.open("a/b/one") as file:
+    assert files.read("a/b/one", 4) == b"1234"
+    with files.open("a/b/one", 4) as file:
         file.seek(2)
         assert file.read() == b"34"
     with pytest.raises(RuntimeError), files.put("a/b/two") as file:
@@ -98,9 +99,14 @@ def test_the_promises_of_files(files: Bucket) -> None:
         raise RuntimeError
     assert files.names("a/b") == ["one"]
     assert files.names("nowhere") == []
+    with pytest.raises(FileRefused):
+        files.read("a/b/one", 3)
+    for wrong in (3, 5):
+        with pytest.raises(FileRefused):
+            files.open("a/b/one", wrong)
     for missing in (files.read, files.open):
         with pytest.raises(FileNotFoundError):
-            missing("a/none")
+            missing("a/none", 4)
     files.remove("a/b/one")
     files.remove("a/b/one")
     assert files.names("a/b") == []
@@ -109,7 +115,7 @@ def test_the_promises_of_files(files: Bucket) -> None:
 def test_one_of_two_writers_is_told_that_it_wrote(files: Bucket) -> None:
     assert files.put_if_absent("m/1", b"mine")
     assert not files.put_if_absent("m/1", b"another")
-    assert files.read("m/1") == b"mine"
+    assert files.read("m/1", 4) == b"mine"
     assert files.put_if_absent("m/1", b"mine"), "our own attempt, whose answer was lost"
 
 

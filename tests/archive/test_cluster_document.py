@@ -15,8 +15,9 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice import bounds
 from logservice.archive.cluster_document import Document, Grant, LogEntry, describe, newest, write
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.folder import Folder
-from logservice.archive.manifest import ArchiveDamaged, mark
+from logservice.archive.manifest import mark
 from logservice.archive.restore_all import RestoreAll
 from tests.client.fake_server import FakeCluster
 from tests.papers import uri

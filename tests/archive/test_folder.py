@@ -28,14 +28,14 @@ def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
         assert [name for name in folder.names("a/b") if not name.endswith(TEMPORARY)] == []
         file.write(b"34")
     assert folder.names("a/b") == ["one"]
-    assert folder.read("a/b/one") == b"1234"
-    with folder.open("a/b/one") as file:
+    assert folder.read("a/b/one", 100) == b"1234"
+    with folder.open("a/b/one", 4) as file:
         assert file.read() == b"1234"
     folder.remove("a/b/one")
     folder.remove("a/b/one")
     assert folder.names("a/b") == folder.names("nowhere") == []
     with pytest.raises(FileNotFoundError):
-        folder.read("a/b/one")
+        folder.read("a/b/one", 100)
 
 
 def test_nobody_else_reads_it(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_one_of_two_writers_is_told_that_it_wrote(tmp_path: Path) -> None:
     folder, other = Folder(tmp_path), Folder(tmp_path)
     assert folder.put_if_absent("m/1", b"mine")
     assert not other.put_if_absent("m/1", b"another")
-    assert other.read("m/1") == b"mine"
+    assert other.read("m/1", 4) == b"mine"
     assert folder.names("m") == ["1"]
 
 

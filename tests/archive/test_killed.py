@@ -74,6 +74,7 @@ def program(*arguments: object, code: str = "", timeout_s: float = 120) -> Any:
     )
 
 
+@pytest.mark.long
 def test_killed_behind_every_step_nothing_is_lost_or_doubled(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import InvalidArgument
 
-from logservice.archive.manifest import ArchiveDamaged
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.restore_plan import end_of
 from logservice.archive.restore_point import PointTooEarly, PointTooLate, moment
 from logservice.archive.restore_source import object_runs

@@ -12,7 +12,7 @@ from logservice_wire.block import Block, encode_block
 from logservice_wire.errors import InvalidArgument
 
 from logservice.archive import sealing
-from logservice.archive.manifest import ArchiveDamaged
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.range_file import RangeWriter, digest_of_object
 from logservice.archive.sealing import Sealing, unseal
 from logservice.sealing_keys import KEY_BYTES, Keys

@@ -19,9 +19,10 @@ from logservice_wire.errors import InvalidArgument, LineageChanged, LogServiceEr
 
 from logservice import bounds
 from logservice.archive.cluster_section import ClusterSection
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.folder import Folder
 from logservice.archive.lag import Lag, Metrics
-from logservice.archive.manifest import ArchiveDamaged, Manifest, mark, marked, shard_ids
+from logservice.archive.manifest import Manifest, mark, marked, shard_ids
 from logservice.archive.range_file import read_batches
 from logservice.archive.running import Archiver
 from logservice.archive.settings import (
@@ -92,7 +93,7 @@ class Bench:
             if row.missing:
                 missing |= set(lsns)
                 continue
-            with self.folder.open(self.manifest.path(row.object)) as file:
+            with self.manifest.open(row) as file:
                 rows = [one for batch in read_batches(file) for one in batch.to_pylist()]
             assert [one["lsn"] for one in rows] == list(lsns)
             for one in rows:
@@ -333,10 +334,10 @@ async def test_bytes_and_records_are_both_verified(bench: Bench, tmp_path: Path)
     [row] = bench.manifest.rows()
     path = tmp_path / bench.manifest.path(row.object)
     table = pq.read_table(path)
-    pq.write_table(table, path, compression="none")
+    pq.write_table(table, path, compression="none", use_dictionary=False)
     assert "not those that were archived" in (await verify(bench.folder, 1)).problems[0]
     records = pa.array([b"a", b"B"], pa.binary())
-    pq.write_table(table.set_column(1, "record", records), path)
+    pq.write_table(table.set_column(1, "record", records), path, use_dictionary=False)
     content = path.read_bytes()
     of_row = tmp_path / "logs/00000000000000000001/manifest/00000000000000000001.json"
     text = of_row.read_text().replace(row.sha256, hashlib.sha256(content).hexdigest())
@@ -563,6 +564,21 @@ def test_lag() -> None:
     assert (lag.records, lag.seconds, lag.estimated_bytes) == (10, 2.0, 1000)
     lag.archived(21, 10, 1000)
     assert (lag.records, lag.seconds, lag.estimated_bytes) == (0, 0.0, 0)
+
+
+def test_a_log_that_is_not_looked_at_says_so() -> None:
+    """Its lag does not: nothing is known of what is behind."""
+    now = 5.0
+    lag = Lag(lambda: now)
+    now = 8.0
+    assert (lag.look_age_s, lag.seconds) == (3.0, 0.0)
+    lag.seen(11)
+    assert lag.look_age_s == 0.0
+    lag.archived(11, 10, 1000)
+    now = 1000.0
+    lag.seen(11)
+    now = 1900.0
+    assert (lag.look_age_s, lag.seconds) == (900.0, 0.0)
 
 
 def test_lag_remembers_a_bounded_number_of_moments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from logservice_wire.column_block import encode_columns
 from logservice_wire.digest import Digester, digest_text
 
 from logservice import bounds
-from logservice.archive.manifest import ArchiveDamaged
+from logservice.archive.damage import ArchiveDamaged
 from logservice.archive.range_file import SCHEMA, RangeWriter, digest_of_object
 from logservice.archive.restore_source import runs
 
@@ -111,7 +111,7 @@ def rows(**columns: Any) -> pa.Table:
 
 def parquet(table: pa.Table) -> io.BytesIO:
     file = io.BytesIO()
-    pq.write_table(table, file)
+    pq.write_table(table, file, use_dictionary=False)
     file.seek(0)
     return file
 

@@ -15,6 +15,7 @@ from bench.rows.catalogue import ROWS
 from bench.rows.row import OURS, Figure, Row, Target
 from bench.rows.sweep import CALLERS, rate_at
 from tests.bench.runs import FakeRow, figure, result, run_of
+from tools.own_environment import ROOT
 
 ETCD = "etcd 3.4.23"
 
@@ -161,6 +162,32 @@ def test_the_table_stands_between_the_markers_of_a_page(tmp_path: Path) -> None:
         page.put(path, "new")
     page.put(tmp_path / "alone.md", "new")
     assert (tmp_path / "alone.md").read_text() == "new"
+
+
+def test_the_page_begins_with_a_plot_and_six_rows_of_its_table() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    first = text.partition("\n\n")[2]
+    assert first.startswith("<picture>")
+    above, _, rest = first.partition(page.SHORT_BEGIN)
+    rows, _, below = rest.partition(page.SHORT_END)
+    assert len(above.splitlines()) < 10
+    table_text = below.partition(page.BEGIN)[2].partition(page.END)[0]
+    assert rows.strip() == page.short(table_text).strip()
+    assert len(rows.strip().splitlines()) == 2 + 6
+
+
+def test_the_short_table_follows_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    marks = f"{page.SHORT_BEGIN}\nold\n{page.SHORT_END}\n{page.BEGIN}\nold\n{page.END}\n"
+    path.write_text(marks)
+    table_text = (
+        "| 1 caller, 256 B | appends/s | 7 (5 - 9) | 1 / 2 | raw disk | 9 |  | 2x (1x - 3x) |\n"
+        "|  |  |  |  | etcd 3.6.99 | 5 (4 - 6) | 3 / 4 | 1.4x (1x - 2x) |\n"
+    )
+    page.put(path, table_text)
+    shown = path.read_text().partition(page.SHORT_END)[0]
+    assert shown.endswith("| 1 caller, 256 B | appends/s | 7 | etcd 3.6.99 | 5 | 1.4x |\n")
+    assert table_text in path.read_text()
 
 
 def whole_run() -> list[Row]:

@@ -161,7 +161,6 @@ def test_resuming_measures_what_the_file_does_not_have(
     rows = [FakeRow("first", {}), FakeRow("second", {}, ours=once_wrong)]
     monkeypatch.setattr(program, "ROWS", tuple(one.row for one in rows))
     monkeypatch.setattr(program, "tune_interpreter", lambda: None)
-    monkeypatch.setattr(program, "keep_bytecode", lambda _: None)
     monkeypatch.setattr(program.signal, "signal", lambda *_: None)
     words = ["--rounds", "1", "--dir", str(tmp_path)]
     assert program.main([*words, "--json", str(path)]) == 1

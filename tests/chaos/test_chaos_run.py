@@ -12,6 +12,7 @@ from tests.chaos.run import Options, run
 from tests.chaos.world import World
 
 
+@pytest.mark.long
 @pytest.mark.processes
 async def test_killed_and_paused_stores_lose_nothing(tmp_path: Path) -> None:
     options = Options(

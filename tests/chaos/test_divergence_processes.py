@@ -90,6 +90,7 @@ def shown(cluster: LocalCluster, store: str) -> subprocess.CompletedProcess[byte
     )
 
 
+@pytest.mark.long
 def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path / "c", settings=SETTINGS)
     try:

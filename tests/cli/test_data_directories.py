@@ -98,6 +98,7 @@ def incarnation_of(hakeeper: SyncHakeeperClient, path: Path) -> int:
     return int(found[0])
 
 
+@pytest.mark.long
 def test_one_directory_is_destroyed_while_running_and_one_between_runs(
     cluster: LocalCluster,
 ) -> None:

@@ -89,7 +89,7 @@ replicas = 3
 protected = true
 retention_age_s = 86400
 labels = {{ team = "shop" }}
-[logs."orders/wal 2"]
+[logs."orders/wal-2"]
 replicas = 1
 max_bytes_per_s = 131072
 weight = 200
@@ -117,7 +117,7 @@ roles = ["read", "append"]
     made = ctl("apply", file, "--yes")
     assert (made.code, made.out) == (0, "4 changes made\n"), made.err
     assert "[2/4] log orders: done, shard " in made.err
-    orders, second = named(client, "orders"), named(client, "orders/wal 2")
+    orders, second = named(client, "orders"), named(client, "orders/wal-2")
     assert (orders.policy.protected, orders.policy.retention_age_s) == (True, 86400)
     assert dict(orders.labels) == {"team": "shop"}
     assert (second.wanted_replicas, second.policy.weight) == (1, 200)

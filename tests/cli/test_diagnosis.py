@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from logservice import bounds
-from logservice.cli.ctl.top_view import SORTS, Rates, screen, size
+from logservice.cli.ctl.top_view import SORTS, Rates, screen
 from logservice.hakeeper.repair import standstill
 from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import Behind, ShardState
@@ -134,6 +134,11 @@ def test_nothing_is_wrong() -> None:
 
 
 def test_nobody_answers() -> None:
+    late = Seen((Probe("h:1", "s1", ""), Probe("h:2", "", "late")), None, "DEADLINE: h:1")
+    (found,) = diagnose(late)
+    assert (found.severity, found.code) == (Severity.BROKEN, "no_report")
+    assert found.what == "s1 answered, but gave no report on the cluster: DEADLINE: h:1"
+    assert "--timeout 30s doctor" in found.do
     (found,) = diagnose(Seen((Probe("h:1", "", "refused"),), None, "refused"))
     assert (found.severity, found.code) == (Severity.BROKEN, "nobody_answers")
     assert "h:1" in found.what
@@ -201,6 +206,7 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_store(2, alarms=("peer plane: expires",)), "alarm", 2),
         (with_store(2, alarms=("peer port crowded: many",)), "peer_port_crowded", 2),
         (with_store(2, alarms=("clock wrong: +12.0 s off",)), "clock_wrong", 2),
+        (with_store(2, alarms=("truncation overdue: no visit",)), "truncation_overdue", 2),
         (with_store(2, alarms=("memory part full: proposals: 9 of 9 MiB now",)), "memory_full", 2),
         (with_store(2, alarms=("memory part full: of a newer store: 9",)), "memory_full", 2),
         (with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US + 1), "slow_disk", 2),
@@ -511,13 +517,6 @@ def test_latencies_are_those_since_the_last_screen() -> None:
     text = drawn(after, before, "state", 120)
     assert "1.5/2.0 ms" in text
     assert "0.5/1.0 ms" in text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (5 << 40, "5.0 TiB")]
-)
-def test_sizes(number: int, text: str) -> None:
-    assert size(number) == text
 
 
 @pytest.mark.parametrize(

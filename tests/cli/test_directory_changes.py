@@ -158,6 +158,7 @@ def settled(client: SyncLogClient) -> Callable[[], bool]:
     return whole
 
 
+@pytest.mark.long
 def test_a_directory_comes_and_goes_under_load_and_kills(
     cluster: LocalCluster, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,6 +134,7 @@ def records_of(one: One) -> dict[int, bytes]:
     return {row["lsn"]: row["record"].encode() for row in rows}
 
 
+@pytest.mark.long
 def test_a_store_is_killed_while_its_key_is_rotated_under_load(one: One) -> None:
     cluster = one.cluster
     cluster.up(60)
@@ -168,6 +169,7 @@ def test_a_store_is_killed_while_its_key_is_rotated_under_load(one: One) -> None
     assert "k3" in one.program("logdb", "stats", one.data, "--keys-file", one.ring).stdout
 
 
+@pytest.mark.long
 def test_an_old_key_goes_when_its_segments_are_gone_and_not_before(one: One) -> None:
     cluster = one.cluster
     cluster.up(60)

@@ -61,7 +61,10 @@ def test_endings(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "error: FENCED: old" in shown.err
-    assert "verb refused: it would stop (forcible=true)\nwith --force it is done" in shown.err
+    assert (
+        "allow that; first change this: it would stop (forcible=true)\nwith --force it is done"
+        in shown.err
+    )
     assert "Traceback" not in shown.err
 
 

@@ -73,7 +73,7 @@ def test_a_wrong_lsn(cluster: FakeCluster, run: Any) -> None:
 def test_no_such_log(cluster: FakeCluster, run: Any) -> None:
     """By name, and in every way to write the option."""
     for option in (["-o", "json"], ["-ojson"], ["--output", "json"], ["--output=json"]):
-        ended = run("status", "nowhere", *option)
+        ended = run("shard", "show", "nowhere", *option)
         assert ended.code == exit_codes.REFUSED
         assert ended.error["reason"] == "SHARD_NOT_FOUND"
         assert ended.error["retryable"] is False, "the exit code says that it is in vain"
@@ -95,7 +95,7 @@ def test_permission_denied(cluster: FakeCluster, run: Any) -> None:
 
 def test_nobody_can_be_reached(run: Any) -> None:
     """The hint for people, which names the doctor, is left out."""
-    ended = run("--endpoints", "127.0.0.1:1", "--timeout", "1s", "status", "1", "-o", "json")
+    ended = run("--endpoints", "127.0.0.1:1", "--timeout", "1s", "shard", "show", "1", "-o", "json")
     assert ended.code == exit_codes.UNAVAILABLE
     found = ended.error
     assert (found["reason"], found["retryable"]) == ("NOT_READY", True)
@@ -112,12 +112,12 @@ def test_the_outcome_is_not_known(cluster: FakeCluster, run: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (("status", "1", "--bad", "-o", "json"), "--bad"),
-        (("status", "-o", "json"), "shard"),
+        (("shard", "show", "1", "--bad", "-o", "json"), "--bad"),
+        (("shard", "show", "-o", "json"), "shard"),
         (("hold", "set", "1", "x", "many", "-o", "json"), "lsn"),
-        (("status", "0", "-o", "json"), "shard"),
+        (("shard", "show", "0", "-o", "json"), "shard"),
         (("nothing", "-o", "json"), None),
-        (("status", "1", "2", "-o", "json"), None),
+        (("shard", "show", "1", "2", "-o", "json"), None),
     ],
 )
 def test_a_command_line_that_is_wrong(run: Any, words: tuple[str, ...], field: str | None) -> None:
@@ -130,7 +130,9 @@ def test_a_command_line_that_is_wrong(run: Any, words: tuple[str, ...], field: s
     assert found["message"]
 
 
-@pytest.mark.parametrize("words", [("status", "1"), ("--tls-cert", "/no/such/file", "status", "1")])
+@pytest.mark.parametrize(
+    "words", [("hold", "list", "1"), ("--tls-cert", "/no/such/file", "hold", "list", "1")]
+)
 def test_options_of_logctl_itself(
     run: Any, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +168,7 @@ def test_while_hakeeper_is_silent(run: Any, monkeypatch: pytest.MonkeyPatch) -> 
     """The rows are what the stores know. That HAKeeper did not answer is an object, too."""
     silence = error_for(Reason.NOT_READY, "no leader")
     view = Seen((), picture.report(hakeeper=False), "")
-    monkeypatch.setattr("logservice.cli.ctl.cluster.state_of", lambda session: silence)
+    monkeypatch.setattr("logservice.cli.ctl.shard_list.state_of", lambda session: silence)
     monkeypatch.setattr("logservice.cli.ctl.outside_view.view_from_outside", lambda *_: view)
     ended = run("--endpoints", "h:1", "shards", "-o", "json")
     assert ended.code == exit_codes.UNAVAILABLE

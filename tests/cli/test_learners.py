@@ -129,7 +129,7 @@ def test_without_learners_in_the_policy_the_copy_is_removed(
     ctl.json("shard", "set", 1, "--learners", "0")
     wait_until(lambda: {one.role for one in replicas(client, 1)} == {"voter"}, 60)
     wait_until(lambda: applied(near) == (0, 0), 30)
-    made = ctl.json("shard", "create", "--learners", "1", "--name", "copied")
+    made = ctl.json("shard", "create", "--learners", "1", "copied")
     assert isinstance(made, dict)
     wait_until(
         lambda: [one.role for one in replicas(client, made["shard"])].count("learner") == 1, 60

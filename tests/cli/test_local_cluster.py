@@ -65,7 +65,7 @@ def test_all_logs_are_listed_only_for_one_that_hakeeper_does_not_know(
 
     monkeypatch.setattr(local_cluster, "call_store", call)
     monkeypatch.setattr(local_cluster, "call_leader", call)
-    assert local_cluster._accepts("here:1", 7, None) is lacks
+    assert (local_cluster._missing("here:1", 7, None) == "") is lacks
     assert seen == asked
 
 

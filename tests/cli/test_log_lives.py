@@ -71,7 +71,7 @@ def stores_of(client: SyncLogClient, shard: int) -> set[str]:
 
 
 def test_a_log_is_found_and_changed_while_it_is_used(ctl: Program) -> None:
-    made = ctl.json("shard", "create", "--name", "wal", "--protect", "--label", "team=a")
+    made = ctl.json("shard", "create", "wal", "--protect", "--label", "team=a")
     assert isinstance(made, dict)
     shard = made["shard"]
     wait_until(lambda: shown(ctl, shard)["state"] == "open", 30)
@@ -85,14 +85,14 @@ def test_a_log_is_found_and_changed_while_it_is_used(ctl: Program) -> None:
     assert (found["protected"], found["zone_rule"]) == (True, "best-effort")
     ctl.json("shard", "set", shard, "--unlabel", "team", "--leader-zone", "z1")
     assert shown(ctl, shard)["labels"] == {"tier": "x"}
-    rows = ctl.json("shard", "list", "--label", "tier=", "--prefix", "wal")
+    rows = ctl.json("shards", "--label", "tier=", "--prefix", "wal")
     assert isinstance(rows, list)
     assert [row["shard"] for row in rows] == [shard]
     assert ctl.json("shard", "show", "wal-1")["shard"] == shard  # type: ignore[call-overload,index]
     assert ctl("append", "wal-1", "by name").code == 0
     assert ctl("read", "wal-1").code == 0
-    assert ctl("status", "nothing").code == exit_codes.REFUSED
-    assert ctl("status", "0").code == 2
+    assert ctl("shard", "show", "nothing").code == exit_codes.REFUSED
+    assert ctl("shard", "show", "0").code == 2
     gone = ctl("shard", "resolve", "wal")
     assert gone.code == exit_codes.REFUSED
     assert "no log is called 'wal'" in gone.err
@@ -129,7 +129,7 @@ def test_a_closed_log_ends_for_writers_and_readers(ctl: Program) -> None:
 
 
 def test_what_is_guarded_is_not_deleted_and_not_closed(ctl: Program) -> None:
-    made = ctl.json("shard", "create", "--name", "kept", "--protect")
+    made = ctl.json("shard", "create", "kept", "--protect")
     assert isinstance(made, dict)
     shard = made["shard"]
     other = ctl("shard", "delete", shard, "--name", "other")
@@ -141,7 +141,7 @@ def test_what_is_guarded_is_not_deleted_and_not_closed(ctl: Program) -> None:
     ctl.json("shard", "set", shard, "--no-protect")
     ctl("append", shard, "one")
     ctl.json("hold", "set", shard, "backup", 1)
-    wait_until(lambda: shown(ctl, shard)["holds"] == 1, 30)
+    wait_until(lambda: shown(ctl, shard)["reported_holds"] == 1, 30)
     refused = ctl("shard", "delete", shard, "--name", "kept")
     assert (refused.code, "refused: holds" in refused.err) == (exit_codes.REFUSED, True)
     # A Close is for ever, so nothing was closed on the way to the refusal.
@@ -276,7 +276,7 @@ def test_a_loud_log_waits_for_its_limit_and_a_quiet_one_beside_it_does_not(
             return shown[loud]["max_records_per_s"] == rate and shown[loud]["appends_delayed"] > 0
 
         wait_until(told, 30)
-        assert ctl.json("status", loud)["max_records_per_s"] == rate  # type: ignore[call-overload,index]
+        assert shown(ctl, loud)["enforced_max_records_per_s"] == rate
 
         began_s = time.monotonic()
         client.shard(loud).append([b"y"] * block)

@@ -157,6 +157,7 @@ async def append_with(endpoints: list[str], log: int, epoch: int) -> int:
         return await shard.append(b"of the old writer")
 
 
+@pytest.mark.long
 def test_it_is_killed_behind_every_step_and_promoted(two: Two) -> None:
     config = two.config("orders")
     with SyncLogClient(two.first.endpoints()) as client:

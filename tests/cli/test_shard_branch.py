@@ -81,6 +81,7 @@ def branch(
     )
 
 
+@pytest.mark.long
 def test_it_is_killed_a_leader_too_and_it_goes_on(cluster: LocalCluster, orders: int) -> None:
     checked = branch(cluster, "orders-2", "--check")
     assert checked.returncode == 0, checked.stderr

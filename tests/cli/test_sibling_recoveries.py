@@ -150,6 +150,7 @@ def test_the_tool_refuses_evidence_of_both(both: Siblings) -> None:
     assert not (both.directory / "mixed").exists()
 
 
+@pytest.mark.long
 def test_one_of_them_goes_on_with_all_that_reads_it(both: Siblings, client: SyncLogClient) -> None:
     (both.directory / "ann").rename(both.data("store-3"))
     for store in ("store-3", "store-1", "store-2"):
@@ -164,7 +165,7 @@ def test_one_of_them_goes_on_with_all_that_reads_it(both: Siblings, client: Sync
     for number in range(MORE):
         assert log.append(b"ann %d" % number, timeout=UP_S) == KEPT + 1 + number
     until(lambda: has_replicas(client))
-    words = ("logctl", "--endpoints", ",".join(both.endpoints()), "status", "shop")
+    words = ("logctl", "--endpoints", ",".join(both.endpoints()), "shard", "show", "shop")
     assert told(*words)["lineage_id"] == both.made["ann"]["lineage"]
     both.archive.configure(both.endpoints())
     both.archive.begin()
@@ -175,6 +176,7 @@ def test_one_of_them_goes_on_with_all_that_reads_it(both: Siblings, client: Sync
     until(lambda: not both.mirror.lacks({"shop": KEPT + MORE + 1}))
 
 
+@pytest.mark.long
 def test_the_other_one_beside_it_neither_harms_nor_is_harmed(both: Siblings) -> None:
     """In the place of the first store, under its name and addresses."""
     pieces = plan(both.options("store-1", "store-2"))
@@ -229,6 +231,7 @@ def turned_away(both: Siblings, store: str) -> bool:
     return "turned_away" in said and "another recovery of shard 0" in said
 
 
+@pytest.mark.long
 def test_the_other_one_instead_of_it_is_refused_by_whoever_knew_the_first(
     both: Siblings, client: SyncLogClient
 ) -> None:

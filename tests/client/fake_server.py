@@ -651,7 +651,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     async def ResolveShard(self, request: hakeeper_pb2.ResolveShardRequest, context: Any) -> Any:
         found = request.name.removeprefix("shard-")
         if not found.isdecimal():
-            raise ShardNotFound(name=request.name)
+            raise ShardNotFound(f"no log is called {request.name!r}", name=request.name)
         return self.cluster.shard_info(int(found))
 
     @typed

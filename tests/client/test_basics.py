@@ -93,8 +93,9 @@ async def test_truncate_and_holds(client: LogClient) -> None:
     await shard.append([bytes(1)] * 10)
     await shard.set_hold("replica", 6)
     assert await shard.truncate(8) == 5
+    assert await shard.truncate(5) == 5, "a repetition is no error"
     with pytest.raises(StaleTruncate) as stale:
-        await shard.truncate(5)
+        await shard.truncate(4)
     assert stale.value.number("current") == 5
     with pytest.raises(Truncated) as truncated:
         await shard.read(5)

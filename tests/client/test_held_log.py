@@ -38,6 +38,7 @@ class Log:
     released: bool = False
     fails: list[LogServiceError] = field(default_factory=list)
     during: Callable[[], None] = lambda: None
+    stands_still: bool = False
 
     async def set_hold(self, name: str, lsn: int, *, ttl: int = 0) -> None:
         self._answers()
@@ -52,6 +53,8 @@ class Log:
     async def renew_hold(self, name: str, *, timeout: float | None = None) -> int:
         self._answers()
         self.renewals += 1
+        if self.stands_still:
+            await asyncio.Event().wait()
         if not self.lsn:
             raise HoldLost(name=name, first_lsn=self.truncated + 1)
         return self.lsn
@@ -65,35 +68,41 @@ class Log:
             raise self.fails.pop(0)
 
 
+class Timer:
+    """Every, by the time of the test."""
+
+    def __init__(self, due_s: float, look: Callable[[], float]) -> None:
+        self.due_s = due_s
+        self.look = look
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
 class Time:
-    """The machine's time, which the test moves; sleeping ends when it has come."""
+    """The machine's time, which the test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
         self.asked: list[float] = []
+        self._timers: list[Timer] = []
         monkeypatch.setattr(held_log, "boottime_s", lambda: self.now_s)
-        self._slept = asyncio.Event()
-        real = asyncio.sleep
+        monkeypatch.setattr(held_log, "Every", self._every)
 
-        async def sleep(seconds: float) -> None:
-            if seconds == 0:
-                await real(0)
-                return
-            self.asked.append(seconds)
-            until_s = self.now_s + seconds
-            while self.now_s < until_s:
-                await self._slept.wait()
-
-        monkeypatch.setattr(held_log.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
-        self._real = real
+    def _every(self, first_s: float, look: Callable[[], float]) -> Timer:
+        self.asked.append(first_s)
+        self._timers.append(Timer(self.now_s + first_s, look))
+        return self._timers[-1]
 
     async def passes(self, seconds: float) -> None:
         """Time passes, and everybody does what is due."""
-        await self._real(0.001)
         self.now_s += seconds
-        self._slept.set()
-        self._slept = asyncio.Event()
-        await self._real(0.001)
+        for timer in self._timers:
+            if timer.due_s <= self.now_s and not timer.stopped:
+                self.asked.append(timer.look())
+                timer.due_s = self.now_s + self.asked[-1]
+        await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -121,6 +130,22 @@ async def test_it_is_renewed_at_a_third_of_its_time_and_released(time: Time) -> 
     assert (log.sets, log.released) == (1, True)
     await time.passes(TTL_S)
     assert log.renewals == 9, "nobody renews it any more"
+
+
+async def test_a_renewal_that_is_cancelled_is_followed_by_the_next(time: Time) -> None:
+    """INV-CLIENT-TASK: a program may cancel all tasks of its loop."""
+    log = Log()
+    async with HeldLog(log, "h", 5, TTL_S) as held:
+        for number in range(1, 4):
+            log.stands_still = True
+            await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0.001)
+            log.stands_still = False
+            await time.passes(TTL_S / HOLD_RENEWALS_PER_TTL)
+            assert log.renewals == 2 * number
+            held.check()
 
 
 async def test_inv_client_hold_without_answers_it_is_sure_for_its_time_since_it_was_sent(

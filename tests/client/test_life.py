@@ -143,7 +143,7 @@ async def test_a_service_and_a_hold_end_with_their_client(cluster: FakeCluster) 
         await asyncio.wait_for(running, WAIT_S)
     keeping = held_log._keeping
     assert keeping is not None
-    await asyncio.wait_for(asyncio.wait([keeping]), WAIT_S)
+    await eventually(lambda: keeping.stopped)
 
 
 # --- the synchronous client ---------------------------------------------------------------------

@@ -200,8 +200,10 @@ class _Holds:
 
 async def test_a_hold(heard: Heard) -> None:
     holds = _Holds()
-    async with HeldLog(holds, "backup", 5, 60) as held:
-        held._interval_s, held._ttl_s = 0.001, 0
+    held = HeldLog(holds, "backup", 5, 60)
+    held._interval_s = 0.001
+    async with held:
+        held._ttl_s = 0
         await eventually(lambda: heard.levels_of(Line.HOLD_NOT_RENEWED))
         holds.fails = HoldLost(first_lsn=9)
         await eventually(lambda: heard.levels_of(Line.HOLD_LOST))

@@ -67,6 +67,16 @@ async def test_failures_while_nobody_waits_any_more(complaints: list[str]) -> No
         await race
 
 
+async def test_an_attempt_that_is_cancelled_is_one_that_failed(complaints: list[str]) -> None:
+    """INV-CLIENT-TASK: a program may cancel all tasks of its loop."""
+    gate = Gate("s0")
+    race = await begun(gate, 2)
+    for task in asyncio.all_tasks() - {asyncio.current_task(), race}:
+        task.cancel()
+    with pytest.raises(NotReady, match="cancelled"):
+        await race
+
+
 async def test_failures_when_the_time_is_up(complaints: list[str]) -> None:
     async def stubborn(address: str) -> str:
         try:

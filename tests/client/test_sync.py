@@ -27,14 +27,14 @@ def cluster() -> Iterator[FakeCluster]:
 async def test_on_a_thread_that_runs_a_loop_of_its_own(cluster: FakeCluster) -> None:
     """As every cell of a notebook does."""
     with SyncLogClient(cluster.endpoints) as client:
-        shard = client.shard(client.hakeeper.create_shard(name="of a notebook"))
+        shard = client.shard(client.hakeeper.create_shard(name="of-a-notebook"))
         assert shard.append(b"a") == 1
         assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1]
 
 
 def test_every_call(cluster: FakeCluster) -> None:
     with SyncLogClient(cluster.endpoints) as client:
-        shard_id = client.hakeeper.create_shard(name="all calls")
+        shard_id = client.hakeeper.create_shard(name="all-calls")
         shard = client.shard(shard_id)
         assert shard.shard_id == client.log(f"shard-{shard_id}").shard_id == shard_id
         assert shard.acquire_writer("me") == shard.writer_epoch == 1

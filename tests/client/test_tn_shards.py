@@ -12,7 +12,8 @@ from logservice_client import LogClient
 from logservice_client import service as service_module
 from logservice_client.bounds import TN_END_SHARE
 from logservice_client.service import Service
-from logservice_client.tn_shards import TnShard, TnShards, boottime_s, served
+from logservice_client.tn_shards import TnShard, TnShards, served
+from logservice_wire.boottime import boottime_s
 from logservice_wire.v1 import hakeeper_pb2
 
 from tests.client.fake_server import FakeCluster
@@ -47,12 +48,6 @@ class Served:
 
 def named(number: int, replica: int) -> hakeeper_pb2.ServedTnShard:
     return hakeeper_pb2.ServedTnShard(tn_shard_id=number, shard_id=10 + number, replica=replica)
-
-
-def test_the_clock_goes_on_while_the_host_is_suspended() -> None:
-    import time
-
-    assert abs(boottime_s() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5
 
 
 async def test_tasks_begin_and_end_as_the_answers_say() -> None:

@@ -163,11 +163,12 @@ def judge(written: Written, first: int = 0, last: int | None = None, step: int =
 @click.command()
 @click.option("--kib", default=64, show_default=True, help="Size of the segment.")
 @click.option("--first", default=0, help="First byte.")
-def main(kib: int, first: int) -> None:
+@click.option("--step", default=1, show_default=True, help="Every how manieth bit.")
+def main(kib: int, first: int, step: int) -> None:
     """Flip every bit of a segment, without and with a durable mark."""
     started = time.monotonic()
     for mark in (False, True):
-        found = judge(write(kib * 1024, mark=mark), first)
+        found = judge(write(kib * 1024, mark=mark), first, step=step)
         text = ", ".join(f"{count:,} {what}" for what, count in sorted(found.items()))
         print(f"{'with' if mark else 'without'} a mark: {sum(found.values()):,} bits: {text}")
         sys.stdout.flush()

@@ -205,6 +205,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_writer_that_is_killed_at_any_moment(tmp_path: Path) -> None:
     """By SIGKILL, after a number of bytes of its output: in the middle of some commit."""
     told = 0

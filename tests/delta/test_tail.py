@@ -453,6 +453,7 @@ def test_a_hold_keeps_what_is_not_in_the_table(
     assert lsns(tmp_path / "t", log.shard_id) == list(range(1, 21))
 
 
+@pytest.mark.long
 def test_killed_again_and_again_while_stores_die(
     cluster: Cluster, client: SyncLogClient, tmp_path: Path
 ) -> None:
@@ -537,7 +538,7 @@ async def test_a_failure_of_the_follow_is_its_own(cluster: Cluster, tmp_path: Pa
         await log.truncate(3)
         with pytest.raises(Truncated):
             await tail_of(cluster, shard, tmp_path / "t", until_tail=True)
-    assert lsns(tmp_path / "t", shard) == []
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize(

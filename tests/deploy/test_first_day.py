@@ -20,6 +20,7 @@ def test_every_step_has_commands() -> None:
     assert all("```bash" in part for part in parts)
 
 
+@pytest.mark.long
 def test_the_commands_of_the_day(tmp_path: Path) -> None:
     old, new = day_trees(tmp_path / "trees")
     folder = tmp_path / "day"

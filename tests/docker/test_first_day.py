@@ -15,7 +15,7 @@ import pytest
 from tests.docker.engine import Engine
 from tests.first_day import check_day, day_script, day_trees
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(3600), pytest.mark.long]
 
 _DAY_S = 1500.0
 

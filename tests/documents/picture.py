@@ -324,6 +324,8 @@ class _Clock:
     def monotonic(self) -> float:
         return 1000.0
 
+    boottime = monotonic
+
     def wall_us(self) -> int:
         return 1_700_000_000_000_000
 

@@ -17,19 +17,17 @@ from rich.table import Table
 
 from tests.endurance.story import Story
 from tests.stories import played
-from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:
     """Run the story; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=120.0, help="how long (default: 120)")
     parser.add_argument("--seed", type=int, help="of the faults and the load (default: drawn)")
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-endurance-"))
     seed = arguments.seed or random.SystemRandom().getrandbits(31)
-    keep_bytecode(directory)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     story = Story(directory, arguments.minutes * 60, seed, console.print)
     console.print(f"seed {seed}, {arguments.minutes:g} minutes")

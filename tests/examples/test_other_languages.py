@@ -133,6 +133,17 @@ class Writer:
         return {int(one[2]): int(one[1]) for one in said if one}
 
 
+def test_a_log_that_is_not_there_is_said_at_once(built: list[str], cluster: LocalCluster) -> None:
+    """Long before the time of the call is over."""
+    words = [*built, "-endpoints", ",".join(cluster.endpoints()), "-shard", "987654321"]
+    done = subprocess.run(
+        [*words, "-timeout", "1000"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("SHARD_NOT_FOUND") == 1
+    assert done.stderr.endswith("(not applied)\n")
+
+
 class Place:
     """A new log on the cluster, and those who write to it."""
 

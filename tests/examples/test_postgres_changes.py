@@ -18,7 +18,8 @@ from examples.postgres.protocol import ConnectionLost, KeepAlive, ServerError, W
 from examples.postgres.replication import Answer, System
 from examples.postgres.wal_position import position_text
 from examples.postgres_changes.appends import APPEND_BYTES_MAX
-from examples.postgres_changes.change import BEGIN_COPY, Change, Entry, Mark, decode
+from examples.postgres_changes.change import BEGIN_COPY, KEYS, Change, Entry, Mark, decode
+from examples.postgres_changes.keys import keys_of_record
 from examples.postgres_changes.log_end import EndMissing, end_of
 from examples.postgres_changes.shipper import Shipper
 from examples.postgres_changes.stream import MARK_BYTES
@@ -29,6 +30,7 @@ from tests.examples.memory_log import Content, MemoryLog
 SYSTEM = 77
 BEGIN = 1000
 ROWS_AT_FIRST = 5
+LATE_IDS = 8
 
 
 @dataclass
@@ -38,6 +40,10 @@ class Transaction:
     commit: int
     end: int
     ids: list[int]
+
+    def relation(self, at: int) -> int:
+        """The table of the id there: `t`, or one that the copy does not have."""
+        return 1 if at < LATE_IDS else 2
 
 
 class Server:
@@ -53,6 +59,8 @@ class Server:
         self.slot: int | None = None  # what was reported to it
         self.copies = 0
         self.on_report: Callable[[int], None] = lambda _: None
+        self.lose_copies = 0
+        """End so many connections in the middle of a copy."""
         self.lose_after = 0
         """End each connection after so many messages; 0: never."""
         self.tells_otherwise = False
@@ -89,7 +97,7 @@ class ServerConnection:
         self.left: list[bytes] = []
         self.sent = 0
         self.next = 0
-        self.known = False
+        self.known = self.late_known = False
 
     async def identify(self) -> System:
         return System(self.server.system, 1, self.server.position, 24)
@@ -121,6 +129,8 @@ class ServerConnection:
         assert text == 'SELECT "id", "word" FROM ONLY "public"."t"'
         self.server.copies += 1
         for number in range(ROWS_AT_FIRST):
+            if number == 2 and self.server.copies <= self.server.lose_copies:
+                raise ConnectionLost("lost")
             yield [b"%d" % number, None]
         self.server.work(self.server.pending)  # who writes does not wait for the copy
         self.server.pending = 0
@@ -137,8 +147,11 @@ class ServerConnection:
         if not self.known:
             messages.append(pg.relation(1, "t", ["id", "word"], ["id"]))
             self.known = True
+        if len(one.ids) > LATE_IDS and not self.late_known:
+            messages.append(pg.relation(2, "late", ["id", "word"], ["id"]))
+            self.late_known = True
         word = str(self.server.chance.random()) if self.server.tells_otherwise else "word"
-        messages += [pg.insert(1, str(number), word) for number in one.ids]
+        messages += [pg.insert(one.relation(at), str(id_), word) for at, id_ in enumerate(one.ids)]
         return [*messages, pg.commit(one.commit, one.end)]
 
     async def next_of_stream(self) -> WalData | KeepAlive:
@@ -184,21 +197,42 @@ def check_log(server: Server, content: Content) -> None:
     )
     changes = [one for one in found[begin:] if isinstance(one, Change)]
     marks = [one for one in found[begin:] if isinstance(one, Mark)]
-    assert [one.op for one in changes[: ROWS_AT_FIRST + 1]] == ["B"] + ["R"] * ROWS_AT_FIRST
+    assert [one.op for one in changes[: ROWS_AT_FIRST + 2]] == ["B", "K"] + ["R"] * ROWS_AT_FIRST
     position = marks[0].end
     expected = [
-        (one.commit, seq, f'["{number}"]')
+        (one.commit, ("", "t", "late")[one.relation(at)], f'["{number}"]')
         for one in server.transactions
         if one.commit >= position
-        for seq, number in enumerate(one.ids)
+        for at, number in enumerate(one.ids)
     ]
-    assert [(one.commit, one.seq, one.key) for one in changes[ROWS_AT_FIRST + 1 :]] == expected
+    rows = [one for one in changes[ROWS_AT_FIRST + 2 :] if one.op != KEYS]
+    assert [(one.commit, one.table, one.key) for one in rows] == expected
+    check_keys(content, {table for _, table, _ in expected} | {"t"})
     assert marks[-1].end >= server.transactions[-1].end
     assert isinstance(found[-1], Mark)
     seq = 0
     for one in found[begin:]:
         assert (one.changes if isinstance(one, Mark) else one.seq) == seq
         seq = 0 if isinstance(one, Mark) else seq + 1
+
+
+def check_keys(content: Content, tables: set[str]) -> None:
+    """INV-PG-KEYS: each mark names the newest K, and one K is enough for a table."""
+    newest, count = 0, 0
+    for lsn, record in enumerate(content.records, 1):
+        if record is None:
+            continue
+        entry = decode(record)
+        if isinstance(entry, Mark):
+            assert entry.keys == newest
+        elif entry.op == KEYS:
+            newest, count = lsn, count + 1
+        elif begins_copy(entry):
+            count = 0
+    record = content.records[newest - 1]
+    assert record is not None
+    assert keys_of_record(decode(record)) == {("public", table): ("id",) for table in tables}
+    assert count == len(tables)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -335,6 +369,16 @@ async def test_a_copy_that_was_not_finished_is_begun_anew() -> None:
     check_log(server, content)
 
 
+async def test_copies_that_postgresql_does_not_finish_leave_nothing() -> None:
+    """Whatever ends them, and as often as it does."""
+    server, log = Server(), MemoryLog()
+    server.lose_copies = 5
+    await shipped(server, watched(server, log))
+    assert server.copies == 6
+    assert [begins_copy(one) for one in entries(log.content)].count(True) == 1
+    check_log(server, log.content)
+
+
 async def test_a_new_copy_in_the_same_log() -> None:
     server, content = Server(), Content()
     await shipped(server, MemoryLog(content))
@@ -401,7 +445,13 @@ async def test_two_at_once() -> None:
     second = asyncio.create_task(made(server, watched(server, MemoryLog(content))).run())
     with pytest.raises(LogTaken):
         await first
-    await until(lambda: (server.slot or 0) >= server.transactions[-1].end or second.done())
+
+    def all_told() -> bool:
+        """A slot is there before its copy is; the mark at the log's end comes behind both."""
+        last = entries(content)[-1] if content.records else None
+        return isinstance(last, Mark) and last.end >= server.transactions[-1].end
+
+    await until(lambda: all_told() or second.done())
     await ended(second)
     check_log(server, content)
 

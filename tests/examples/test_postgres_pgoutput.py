@@ -17,12 +17,14 @@ from examples.postgres_changes.change import (
     decode,
     key_of,
 )
+from examples.postgres_changes.keys import keys_of_record
 from examples.postgres_changes.pgoutput import KEPT, Begin, Commit, Insert, Other, Update
 from examples.postgres_changes.pgoutput import decode as message_of
 from examples.postgres_changes.transactions import ShippingRefused, Transactions
 from tests.examples import pgoutput_messages as pg
 
 SYSTEM = (1 << 63) + 7
+KNOWN = {("public", "t"): ("id",)}
 
 
 async def no_keys(schema: str, table: str) -> tuple[str, ...]:
@@ -36,7 +38,7 @@ async def id_is_key(schema: str, table: str) -> tuple[str, ...]:
 
 async def changes(*messages: bytes, identity: str = "d", keys: object = id_is_key) -> list[Entry]:
     """Those of one transaction about a table of id, body, note."""
-    made = Transactions(SYSTEM, keys)  # type: ignore[arg-type]
+    made = Transactions(SYSTEM, KNOWN, keys)  # type: ignore[arg-type]
     found: list[Entry] = []
     columns = ("id", "body", "note")
     whole = [
@@ -106,7 +108,7 @@ async def test_garbage_ends_in_an_error_of_ours(seed: int) -> None:
     for _ in range(chance.randint(1, 3)):
         damaged[chance.randrange(len(damaged))] = chance.randrange(256)
     messages[at] = bytes(damaged)
-    made = Transactions(SYSTEM, no_keys)
+    made = Transactions(SYSTEM, {}, no_keys)
     try:
         for one in messages:
             for entry in await made.take(message_of(one)):
@@ -172,10 +174,39 @@ async def test_a_key_that_changes_under_a_value_that_nobody_tells() -> None:
 
 
 async def test_a_table_without_a_key_is_refused() -> None:
-    made = Transactions(SYSTEM, no_keys)
+    made = Transactions(SYSTEM, {}, no_keys)
+    await made.take(message_of(pg.begin(1)))
     for identity in ("d", "n", "f"):
-        with pytest.raises(ShippingRefused, match=r"public\.t has no primary key"):
-            await made.take(message_of(pg.relation(1, "t", ["a"], [], identity)))
+        await made.take(message_of(pg.relation(1, "t", ["a"], [], identity)))
+        with pytest.raises(ShippingRefused, match=r"public\.t has no published columns"):
+            await made.take(message_of(pg.insert(1, "x")))
+
+
+async def test_a_key_of_other_columns_is_refused() -> None:
+    """INV-PG-KEYS: also one that the catalog names, and one after a change within the session."""
+
+    async def note_is_key(schema: str, table: str) -> tuple[str, ...]:
+        return ("note",)
+
+    other = pg.relation(1, "t", ("id", "body", "note"), ["id", "note"])
+    row = pg.insert(1, "1", "b", "n")
+    for messages, keys in (([row, other, row], id_is_key), ([row], note_is_key)):
+        with pytest.raises(ShippingRefused, match=r"public\.t has the key .*make a new copy"):
+            await changes(*messages, identity="f" if keys is note_is_key else "d", keys=keys)
+
+
+async def test_a_table_that_the_log_does_not_know() -> None:
+    """It is named once, with all others."""
+    relation = pg.relation(2, "late", ["a", "b", "c"], ["b", "c"])
+    (said, come, _) = await changes(relation, relation, pg.insert(2, "1", "2", "3"))
+    assert keys_of_record(said) == KNOWN | {("public", "late"): ("b", "c")}
+    assert isinstance(come, Change)
+    assert (come.seq, come.key) == (1, '["2","3"]')
+
+
+async def test_a_key_that_is_null_is_none() -> None:
+    with pytest.raises(ShippingRefused, match="a key is not in the stream"):
+        await changes(pg.delete(1, None, "b", None))
 
 
 async def test_a_key_is_not_mistaken_for_another() -> None:
@@ -203,11 +234,11 @@ async def test_a_table_that_gets_a_column() -> None:
         [pg.begin(1), pg.begin(2)],
         [pg.begin(1), pg.commit(2, 3)],
         [pg.begin(1), pg.insert(9, "1")],
-        [pg.relation(1, "t", ["id"], ["id"]), pg.begin(1), pg.insert(1, "1", "2")],
+        [pg.begin(1), pg.relation(1, "t", ["id"], ["id"]), pg.insert(1, "1", "2")],
     ],
 )
 async def test_what_has_no_place(messages: list[bytes]) -> None:
-    made = Transactions(SYSTEM, no_keys)
+    made = Transactions(SYSTEM, {}, no_keys)
     with pytest.raises(ProtocolError):
         for one in messages:
             await made.take(message_of(one))
@@ -223,7 +254,7 @@ def test_records() -> None:
         Change("R", 5, 1, "public", "t", key_of(["1"]), row),
         Change("D", 5, 2, "public", "t", key_of(["1"])),
         Change("T", 5, 3, "public", "t"),
-        Mark(5, 9, 4, SYSTEM, 77),
+        Mark(5, 9, 4, SYSTEM, 77, 3),
     ):
         assert decode(entry.encode()) == entry
         assert entry.encode().startswith(MARK_PREFIX) == isinstance(entry, Mark)

@@ -8,11 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 
 from examples.postgres_changes import delta_table
-from examples.postgres_changes.change import Change, Entry, Mark
-from examples.postgres_changes.delta_table import KEY, Follow, whole
+from examples.postgres_changes.change import Change, ChangeError, Entry, Mark
+from examples.postgres_changes.delta_table import KEY, SCHEMA, Follow, whole
 from tests.examples.changing_table import Table, filled, generated
+
+
+def made(uri: str) -> None:
+    DeltaTable.create(uri, SCHEMA)
 
 
 def rows_of(entries: list[Entry]) -> pa.Table:
@@ -36,7 +41,7 @@ def test_a_delta_table_is_what_the_table_was(tmp_path: Path, seed: int) -> None:
     entries, states = generated(seed, 40)
     chance = random.Random(seed)
     uri = str(tmp_path / "t")
-    delta_table.create(uri)
+    made(uri)
     follow, begin, at = Follow("public", "t"), 0, -1
     while begin < len(entries):
         end = begin
@@ -55,7 +60,7 @@ def test_a_delta_table_is_what_the_table_was(tmp_path: Path, seed: int) -> None:
 
 def test_deletes_of_what_is_not_there_move_the_position(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
-    delta_table.create(uri)
+    made(uri)
     follow = Follow("public", "t")
     come = Change("I", 1, 0, "public", "t", "1", {"a": "x"})
     follow(DeltaTable(uri), rows_of([come]), properties(1))
@@ -74,3 +79,53 @@ def test_what_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_table, "WHOLE_BYTES_MAX", large["value"].nbytes)
     assert whole(large) == 0
     assert whole(rows_of([change] * 4)) == 4
+
+
+OWN_NAMES = [
+    "_gone",
+    "_stays_0",
+    "_stays_1",
+    "key",
+    "gone",
+    "c0",
+    "c1",
+    "stays0",
+    "s",
+    "t",
+    's"."c0',
+]
+
+
+def test_columns_that_are_called_as_the_tool_s_own(tmp_path: Path) -> None:
+    """Also where an update leaves some of them as they are."""
+    uri = str(tmp_path / "t")
+    made(uri)
+    follow = Follow("public", "t")
+    row: dict[str, str | None] = {name: f"1 {name}" for name in OWN_NAMES}
+    change = {"s": "new", "_gone": None}
+    entries: list[list[Entry]] = [
+        [Change("I", 1, 0, "public", "t", "1", row), Change("I", 1, 1, "public", "t", "2", row)],
+        [Change("U", 2, 0, "public", "t", "1", change), Change("D", 2, 1, "public", "t", "2")],
+    ]
+    for number, some in enumerate(entries):
+        follow(DeltaTable(uri), rows_of(some), properties(number + 1))
+    assert in_delta(uri) == {"1": row | change}
+
+
+@pytest.mark.parametrize("name", ["_key", "_KEY"])
+def test_a_column_that_is_called_as_the_key_is_refused(tmp_path: Path, name: str) -> None:
+    uri = str(tmp_path / "t")
+    made(uri)
+    change = Change("I", 1, 0, "public", "t", "1", {name: "x"})
+    with pytest.raises(ChangeError, match=r"public\.t has a column '_(key|KEY)'.*rename"):
+        Follow("public", "t")(DeltaTable(uri), rows_of([change]), properties(1))
+    assert DeltaTable(uri).version() == 0
+
+
+def test_columns_that_differ_in_case_are_an_error(tmp_path: Path) -> None:
+    """A table of Delta does not tell them apart."""
+    uri = str(tmp_path / "t")
+    made(uri)
+    change = Change("I", 1, 0, "public", "t", "1", {"a": "x", "A": "y"})
+    with pytest.raises(DeltaError):
+        Follow("public", "t")(DeltaTable(uri), rows_of([change]), properties(1))

@@ -51,7 +51,8 @@ class Format:
     constant: ``module:name`` of the version in the product; empty when the bytes carry none, or one
     that depends on the cluster version. version: the value of that constant, or what is written at
     the first cluster version. document: the file that describes the bytes, from the root of the
-    repository. error: what `decode` raises for another version; None where it answers None.
+    repository. error: what `decode` raises for another version; None where it answers None. newer:
+    what it raises for bytes of a newer program, where that is another error.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Format:
     document: str
     samples: tuple[Sample, ...]
     error: type[Exception] | None = None
+    newer: type[Exception] | None = None
 
     def written(self, cluster_version: int) -> int:
         """The version of the format that is written at a cluster version."""

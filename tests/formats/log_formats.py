@@ -12,7 +12,7 @@ from typing import Any
 from logservice_wire import block as block_module
 from logservice_wire.block import Block, encode_block, validate_block
 from logservice_wire.column_block import encode_columns
-from logservice_wire.errors import CorruptBlock, Reason
+from logservice_wire.errors import CodecMissing, CorruptBlock, Reason
 
 from logservice import config_change, envelope, membership, snapshot, versions
 from logservice.config_change import ChangeCorrupt, ChangeKind, ChangeStep, ConfigChange, Transition
@@ -536,6 +536,7 @@ BLOCK = Format(
         ),
     ),
     error=CorruptBlock,
+    newer=CodecMissing,
 )
 
 _COLUMNS: Any = {
@@ -584,6 +585,7 @@ WIDE_BLOCK = Format(
         Sample("cut", ((1, 3), _COLUMNS), _encode_columns, _decode_columns, since=2),
     ),
     error=CorruptBlock,
+    newer=CodecMissing,
 )
 
 SEGMENT = Format(

@@ -38,7 +38,7 @@ from logservice.ids import (
 )
 from logservice.membership import Member, Membership
 
-STATES: Final = int(os.environ.get("LOGSERVICE_RANDOM_STATES", "5000"))
+STATES: Final = int(os.environ.get("LOGSERVICE_RANDOM_STATES", "2000"))
 TIMEOUT = 100
 NOW = 10_000
 

@@ -265,10 +265,10 @@ def test_the_table_of_denials_is_bounded() -> None:
 def test_heartbeats_bring_denials_with_the_grants() -> None:
     held = at_version_2()
     proposed(held, ChangeAccess(ME, "*", ("read",)))
-    proposed(held, ChangeAccess(ME, "shard/1", deny=("all",)))
+    proposed(held, ChangeAccess(ME, "name/log-1", deny=("all",)))
     reply = beaten(held, 1, access_version=1)
     assert reply.access is not None
-    assert [one.scope for one in reply.denials] == ["shard/1"]
+    assert [one.scope for one in reply.denials] == ["name/log-1"]
     reply = beaten(held, 2, access_version=2)
     assert (reply.access, reply.denials) == (None, ())
 
@@ -296,3 +296,28 @@ def test_denials_need_cluster_version_2() -> None:
     outcome = model.propose_bytes(proposals.encode(change, 2))
     assert isinstance(outcome, Rejected)
     assert model.state.denied == {}
+
+
+@pytest.mark.parametrize("change", ["grant", "deny"])
+def test_a_rule_is_about_a_log_that_there_is(change: str) -> None:
+    """Refused from version 2 on, and changes nothing; what is there may always be taken away."""
+    took_back = {"grant": "revoke", "deny": "undeny"}[change]
+    rule = ChangeAccess(ME, "shard/99", **{change: ("read",)})
+    held = state.State(cluster_version=2)
+    before = held.access_version
+    refused = access.apply_change(held, rule)
+    assert isinstance(refused, Rejected)
+    assert refused.metadata["field"] == "scope"
+    assert "there is no shard 99" in refused.metadata["why"]
+    assert held.access_version == before
+    assert not held.access
+    assert not held.denied
+    assert isinstance(access.apply_change(held, ChangeAccess(ME, "name/later", ("read",))), Applied)
+    old = state.State(cluster_version=1)
+    assert isinstance(access.apply_change(old, rule), Applied)
+    old.cluster_version = 2
+    assert isinstance(access.apply_change(old, rule), Applied), "it is there already"
+    back = ChangeAccess(ME, "shard/99", **{took_back: ("read",)})
+    assert isinstance(access.apply_change(old, back), Applied)
+    assert not old.access
+    assert not old.denied

@@ -7,6 +7,7 @@ from logservice_wire.errors import Reason
 from msgspec.structs import replace
 
 from logservice import bounds
+from logservice.hakeeper import feed
 from logservice.hakeeper.commands.proposals import (
     AllocateIds,
     CreateShard,
@@ -104,7 +105,13 @@ def test_every_number_goes_on_above_what_was_given_out(model: Model) -> None:
         moved = getattr(state, name) - getattr(old.state, name)
         assert moved == bounds.RECOVERED_NUMBER_STEP, name
     assert state.next_replica_id > rows[HAKEEPER_SHARD].voters[0] + 2**31
-    assert state.id_counters["tx"] == old.state.id_counters["tx"] + bounds.RECOVERED_ID_STEP
+    for key in ("tx", "first used behind the copy"):
+        ids = model.propose(AllocateIds(key, 10))
+        assert isinstance(ids, Applied)
+        assert ids.value == old.state.id_counters["tx"] + bounds.RECOVERED_ID_STEP
+    assert state.feed.last > old.state.feed.last + bounds.RECOVERED_NUMBER_STEP
+    assert feed.page(state, old.state.feed.last + 5, 10).events == ()
+    assert feed.page(state, old.state.feed.last + 5, 10).oldest > bounds.RECOVERED_NUMBER_STEP
     made = model.propose(CreateShard(ShardId(0), "later", 3))
     assert isinstance(made, Applied)
     assert made.value > bounds.RECOVERED_NUMBER_STEP

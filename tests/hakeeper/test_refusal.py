@@ -120,7 +120,8 @@ def test_the_field_of_the_request_and_why(
 def test_a_person_reads_why_before_the_names() -> None:
     error = InvalidArgument(field="from_store", why="s9 has no voter of shard 1")
     assert str(error) == (
-        "INVALID_ARGUMENT: invalid argument: s9 has no voter of shard 1 (field=from_store)"
+        "INVALID_ARGUMENT: a field of the request is wrong: correct the one that is named, nothing "
+        "was done: s9 has no voter of shard 1 (field=from_store)"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,14 +22,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from logservice_wire.errors import Unauthenticated
 
+from logservice.certificate import Purpose
+from logservice.clock import SystemClock
 from logservice.ids import ClusterId, Incarnation, StoreId
+from logservice.nodehost.transport.link.peer_tls import chain_of, check_peer
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello
 from logservice.nodehost.transport.wire.frame import HEADER_BYTES, FrameKind, encode_frame
 from logservice.server.store import Store
+from logservice.server.tls.store_tls import server_context_of
 from tests.papers import BOTH, CLIENT, SERVER, Papers, TestAuthority, days, uri
 from tests.server.secured import CLIENTS, STORES, called, credentials, lay_out, secured
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,6 +76,7 @@ def bad_names(kind: str, name: str) -> dict[str, Papers]:
         "a wildcard domain": named(good.replace("logservice", "*")),
         "a port": named(good.replace("internal", "internal:443")),
         "a user": named(good.replace("//", "//user@")),
+        "no UTF-8": authority.issue(raw_uri=good.encode() + b"\xff", purposes=BOTH),
         "two URIs": named(good, uri(kind, "other")),
         "the same URI twice": named(good, good),
         "a URI of another kind beside it": named(good, "https://example.org/"),
@@ -218,6 +226,39 @@ async def heard(store: Store, papers: Papers, directory: Path) -> bool:
 @pytest.mark.parametrize("case", STORE_BAD)
 async def test_a_store_that_is_not_heard(store: Store, tmp_path: Path, case: str) -> None:
     assert not await heard(store, STORE_BAD[case], tmp_path)
+
+
+async def test_a_name_that_is_no_text_costs_a_line_and_no_place(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio asks for the decoded certificate, and a task would end there with a traceback."""
+    assert store._parts is not None
+    stats = store._parts.host.transport.stats  # type: ignore[attr-defined]
+    assert not await heard(store, STORE_BAD["no UTF-8"], tmp_path)
+    await eventually(lambda: not stats().strangers)
+    gc.collect()
+    assert "Traceback" not in caplog.text
+    assert "UnicodeDecodeError" not in caplog.text
+    assert "has extensions that cannot be read" in caplog.text
+
+
+async def test_a_store_dials_whoever_has_such_a_name_and_refuses_it(store: Store) -> None:
+    """The other side listens, with a certificate of the stores' authority."""
+    tls = store._tls
+    assert tls is not None
+    papers = STORE_BAD["no UTF-8"]
+    context = server_context_of(
+        papers.certificate, papers.key, STORES.pem, "", asking=ssl.CERT_NONE
+    )
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        _, writer = await asyncio.open_connection(host, port, ssl=tls.client_context())
+        chain = chain_of(writer.get_extra_info("ssl_object"))
+        mine = PeerIdentity(ClusterId("c"), StoreId("s2"), (Incarnation(5),), 7)
+        with pytest.raises(Unauthenticated, match="extensions that cannot be read"):
+            check_peer(tls, chain, mine, Purpose.ANSWERING, SystemClock())
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("case", STORE_GOOD)

@@ -23,7 +23,7 @@ from logservice_wire.v1 import log_pb2
 from tests.hostile import http2
 from tests.hostile.victim import LegalClient, Peak, attacked, resident_mib
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 STRANGER, SLOW = "127.0.0.9", "127.0.0.8"
 APPEND, STREAM = "/logservice.v1.Log/Append", "/logservice.v1.Log/AppendStream"

@@ -22,7 +22,7 @@ from tests.hostile.victim import LegalClient, Peak, attacked, resident_mib
 from tests.papers import CLIENT, uri
 from tests.server.secured import CLIENTS
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 Message = log_pb2.AppendShardsRequest
 ATTACK_S = 6.0

@@ -43,7 +43,7 @@ from tests.local_stores import kill_stores
 from tests.slow_disk import slow_syncs
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 SHARDS = (1, 2, 3, 4, 5, 6)
 DELETED = 6
@@ -59,9 +59,10 @@ KEYS = {
     "peer_request_bytes_max": 64 * MIB,
 }
 LIMITS = memory_budget.limits_of(KEYS, 1)
-UNFILLED = ("call_lines", "peer_partial")
+UNFILLED = ("call_lines", "peer_partial", "admin_answers")
 """Parts that this attack does not fill: a client that is alone waits in no line (the tests of lines
-fill them), and the snapshots of these logs are small (`test_transport_budget`)."""
+fill them), the snapshots of these logs are small (`test_transport_budget`), and the admin port is
+not attacked (`test_deaf_connections`)."""
 
 HALVES_BYTES_PER_S = 8 * MIB
 """Of each of two connections to a store. More would come before anybody can be cut."""
@@ -197,10 +198,11 @@ def halves(address: str, ended: threading.Event) -> None:
     """Requests of 8 MiB that lack their last bytes, on one connection after the other."""
     body = http2.grpc_body(whole(APPEND))[:-MISSING_BYTES]
     while not ended.is_set():
-        with contextlib.suppress(OSError):
-            one = Sender(address, None, "", APPEND, [body] * 8)
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(Sender(address, None, "", APPEND, [body] * 8)) as one,
+        ):
             one.run(HALVES_BYTES_PER_S, ended.is_set)
-            one.close()
 
 
 async def check_records(cluster: LocalCluster, pump: Pump) -> None:

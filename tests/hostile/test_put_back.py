@@ -20,7 +20,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile.victim import SETTINGS
 from tests.local_stores import kill_stores
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 HEARTBEAT_S = 0.2
 TOLD = "was put back from an older copy"

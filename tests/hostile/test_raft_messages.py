@@ -26,7 +26,7 @@ from tests.hostile.victim import LegalClient, attacked
 from tests.papers import Papers
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 
 APPEND, ANSWER, VOTE, VOTE_ANSWER, BEAT, BEAT_ANSWER, SNAPSHOT, HURRY, TRANSFER = range(1, 10)
 QUIESCE = 15

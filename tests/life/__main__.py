@@ -19,12 +19,11 @@ from tests.life.load import Load
 from tests.life.story import LONG, SHORT, Story
 from tests.local_stores import kill_stores
 from tests.stories import played
-from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:
     """Run the story; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="fewer logs, fewer steps")
     parser.add_argument("--namespaces", action="store_true", help="a host for each store")
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
@@ -35,7 +34,6 @@ def main() -> int:
     if arguments.namespaces:
         hosts.enter()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-life-"))
-    keep_bytecode(directory)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     size = SHORT if arguments.short else LONG
     story = Story(directory, size, console.print, hosts=arguments.namespaces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -105,6 +106,7 @@ class Bench:
             self.fatal.append,
             self.disk_failures.append,
             lambda: self.segments.append(len(self.done)),
+            contextlib.nullcontext(),
         )
         self.done: list[str] = []
         self.segments: list[int] = []

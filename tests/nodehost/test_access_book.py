@@ -83,12 +83,12 @@ def test_the_list_is_current_for_a_while_after_an_answer() -> None:
     AccessBook([Copy(vfs, "/access")], clock).update(5, GRANTS)
     book = AccessBook([Copy(vfs, "/access")], clock)
     assert not book.current
-    book.confirm()
+    book.confirm(clock.boottime())
     clock.advance(bounds.ACCESS_CURRENT_S)
     assert book.current
     clock.advance(0.001)
     assert not book.current
-    book.confirm()
+    book.confirm(clock.boottime())
     assert book.current
 
 
@@ -103,10 +103,39 @@ def test_a_list_that_nobody_confirms_grants_nothing_in_the_end() -> None:
         assert not book.too_old, confirmed
         clock.advance(0.001)
         assert book.too_old
-        book.confirm()
+        book.confirm(clock.boottime())
         assert not book.too_old
     later = AccessBook([Copy(vfs, "/access")], ManualClock(999.0), heard_us=1_000_000_000)
     assert later.too_old
     assert AccessBook([Copy(vfs, "/access")], clock).too_old
     never = AccessBook([Copy(vfs, "/access")], clock, ages=lambda: False)
     assert not never.too_old
+
+
+@pytest.mark.parametrize("back_s", [0.0, 1.0, 3600.0, 10 * 365 * 86_400.0])
+def test_a_suspended_host_and_a_clock_that_is_set_back_keep_no_list(back_s: float) -> None:
+    """INV-ACCESS-2, INV-EXPIRY: in the process that heard of it, and in the next one."""
+    vfs, clock = MemoryVfs(), ManualClock(1_700_000_000.0)
+    heard = AccessBook([Copy(vfs, "/access")], clock)
+    heard.confirm(clock.boottime())
+    later = AccessBook([Copy(vfs, "/access")], clock, heard_us=clock.wall_us())
+    assert heard.current
+    clock.suspend(bounds.GRANT_AGE_MAX_S - 1)
+    assert not heard.current
+    assert not heard.too_old
+    assert not later.too_old
+    clock.suspend(2.0)
+    clock.set_wall(-back_s)
+    assert heard.too_old
+    assert later.too_old
+
+
+def test_what_was_asked_before_the_host_was_suspended_confirms_nothing_of_now() -> None:
+    """The answer waited in a socket."""
+    clock = ManualClock(1000.0)
+    book = AccessBook([Copy(MemoryVfs(), "/access")], clock)
+    asked_s = clock.boottime()
+    clock.suspend(bounds.GRANT_AGE_MAX_S + 1)
+    book.confirm(asked_s)
+    assert not book.current
+    assert book.too_old

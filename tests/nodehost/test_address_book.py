@@ -9,12 +9,13 @@ import pytest
 
 from logservice.hakeeper.commands.replies import DirectoryEntry
 from logservice.hakeeper.repair.bootstrap import initial_membership
-from logservice.ids import Incarnation, Index, ReplicaId, StoreId
+from logservice.ids import ClusterId, Incarnation, Index, ReplicaId, StoreId
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.vfs import read_file, write_file
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.remembered_file import Copy
+from logservice.nodehost.transport.seam import PeerIdentity
 
 PATH = "/data/address-book"
 SEEDS = {StoreId("s1"): "s1:1", StoreId("s2"): "s2:1"}
@@ -69,6 +70,23 @@ def test_a_configured_address_stays_beside_the_learned_one() -> None:
     assert book.candidates(StoreId("s2")) == ("s2:1",)
     assert book.candidates(StoreId("s8")) == ("s8:9",)
     assert book.candidates(StoreId("s9")) == ()
+
+
+def test_a_configured_store_is_of_the_cluster_only_until_hakeeper_has_said_who_is() -> None:
+    """Of the beginning both are gone: s2 was replaced and forgotten, s1 still runs shard 0."""
+    book = AddressBook([Copy(vfs(), PATH)], SEEDS)
+    first, second, stranger = (
+        PeerIdentity(ClusterId("c"), StoreId(name), (Incarnation(n),), 1)
+        for n, name in enumerate(("s1", "s2", "s3"), 1)
+    )
+    assert book.enrolled(first)
+    assert book.enrolled(second)
+    assert not book.enrolled(stranger)
+    book.update(directory("s8"), membership("s1", "s8"))
+    assert book.enrolled(first), "it has not reported yet"
+    assert not book.enrolled(second)
+    book.update(directory("s2", "s8"), membership("s1", "s8"))
+    assert book.enrolled(second), "it has joined again"
 
 
 def test_an_older_membership_of_shard_0_is_ignored() -> None:

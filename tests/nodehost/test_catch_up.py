@@ -87,6 +87,33 @@ def test_turns_come_in_their_order_and_at_the_rate(timers: Timers) -> None:
     assert budget.waiting == 0
 
 
+def test_who_is_given_a_turn_may_ask_for_the_next(timers: Timers) -> None:
+    """A replica that is told asks within that, if its turn of the loop lasts for a tick: turns are
+    not given inside another one, and one timer waits for the next.
+    """
+    budget, told = CatchUpBudget(timers.clock, RATE), Told()
+    depth, deepest = 0, 0
+
+    class Greedy(Asking):
+        def granted(self, low: int, paid: int, free_bytes: int) -> None:
+            nonlocal depth, deepest
+            depth += 1
+            deepest = max(deepest, depth)
+            super().granted(low, paid, free_bytes)
+            if low < 6:
+                budget.ask(self, low + 1, MESSAGE // 2)
+            depth -= 1
+
+    greedy = Greedy("one", told)
+    budget.ask(greedy, 1, 0)
+    budget.ask(greedy, 3, 0)
+    timers.advance(0.25)
+    assert deepest == 1
+    assert len(timers.due) <= 1
+    timers.advance(10.0)
+    assert sorted(low for _, low in told) == [1, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
 def test_no_more_is_handed_out_than_the_rate(timers: Timers) -> None:
     """INV-CATCHUP-1, over any time, whatever part of a message is used."""
     chance = random.Random(3)

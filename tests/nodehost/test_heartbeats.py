@@ -324,6 +324,8 @@ class Sleeper:
     def monotonic(self) -> float:
         return self.now_s
 
+    boottime = monotonic
+
     def end(self) -> None:
         self.ends += 1
 

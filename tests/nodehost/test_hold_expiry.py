@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -364,3 +364,50 @@ async def test_a_follower_refuses_to_expire(cluster: Cluster) -> None:
     with pytest.raises(NotLeader) as refused:
         await propose(cluster, follower, ExpireHold(holds(cluster, leader)["h"].revision, "h"))
     assert refused.value.reason is Reason.NOT_LEADER
+
+
+def put(state: LogState, revision: int, lsn: int = 5) -> None:
+    state.put_hold("h", Hold(Lsn(lsn), APP.identity, Index(revision), TTL_S))
+
+
+def ended_and_set(state: LogState) -> None:
+    state.drop_hold("h")
+    put(state, 13)
+
+
+def moved_and_back(state: LogState) -> None:
+    put(state, 13, lsn=6)
+    put(state, 14)
+
+
+@pytest.mark.parametrize("again", [ended_and_set, moved_and_back])
+def test_a_hold_stands_since_it_was_put_there_last(again: Callable[[LogState], None]) -> None:
+    """INV-READER-HOLD. Seed 910000530: a hold ended and was set again between two looks, and was
+    let go for the time before that, too.
+    """
+    times, state = HoldTimes(), LogState()
+    put(state, 11)
+    times.look(state, 100.0)
+    put(state, 12)
+    times.look(state, 101.0)
+    assert times.stood_s("h", 102.0) == 2.0, "a renewal moves nothing"
+    again(state)
+    times.look(state, 102.0)
+    assert times.stood_s("h", 103.0) == 1.0
+    put(state, 15)
+    times.look(state, 104.0)
+    assert times.stood_s("h", 105.0) == 3.0
+
+
+def test_a_hold_of_a_snapshot_stands_since_that_was_taken() -> None:
+    """It may have ended and been set again in what the snapshot stands for: late, never early."""
+    times = HoldTimes()
+    for now_s in (100.0, 103.0):
+        state = LogState()
+        state.holds["h"] = Hold(Lsn(5), APP.identity, Index(11), TTL_S)
+        times.changes = -1
+        times.look(state, now_s)
+        assert times.stood_s("h", now_s + 2.0) == 2.0
+        put(state, 12)
+        times.look(state, now_s + 2.0)
+        assert times.stood_s("h", now_s + 3.0) == 3.0

@@ -364,3 +364,39 @@ async def test_digests_agree_whatever_the_order(cluster: Cluster) -> None:
     assert all(len(host._quiescence) == 13 for host in hosts)
     assert terms == [host.replicas.running[shard].raft.term for host in hosts for shard in shards]
     await asyncio.gather(*(hosts[0].append(shard, request(), 30.0) for shard in shards))
+
+
+async def test_an_error_in_a_replicas_tick_halts_that_replica_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-QUIESCE-4: its store goes on, and so does the shard on the others."""
+    leader = await cluster.leader()
+    follower = leader % 3 + 1
+    broken = cluster.replica(follower)
+    watch = Replica._watch_applying
+
+    def breaks(replica: Replica) -> None:
+        if replica is broken:
+            raise KeyError("no such thing")
+        watch(replica)
+
+    monkeypatch.setattr(Replica, "_watch_applying", breaks)
+    host = cluster.host(follower)
+    await eventually(lambda: SHARD in host.halts.all())
+    assert "KeyError('no such thing')" in host.halts.all()[SHARD].reason
+    assert cluster.stores[follower].fatal == []
+    await ticks_pass(cluster, follower, 10)
+    await cluster.host(leader).append(SHARD, request(), 30.0)
+
+
+async def test_a_replica_that_halted_takes_no_other_one_with_it(cluster: Cluster) -> None:
+    """Whoever finds damage in its log late may find another replica of the shard in its place."""
+    leader = await cluster.leader()
+    host = cluster.host(leader % 3 + 1)
+    old = host.replicas.running[SHARD]
+    await host.replicas.stop(SHARD)
+    await host.replicas.start(SHARD, old.replica_id, cluster.membership(), join=False)
+    new = host.replicas.running[SHARD]
+    host.replicas.halt(old, "damage was found late")
+    assert host.replicas.running[SHARD] is new
+    assert SHARD not in host.halts.all()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from logservice_wire.boottime import boottime_s
 from logservice_wire.errors import Truncated
 
 from logservice.bounds import CLOCK_SKEW_MAX_S, RETENTION_POLICY_S_MAX, RETENTION_TOLD_S
@@ -80,7 +81,7 @@ class Retaining:
     def confirm(self) -> None:
         for store in self.cluster.stores.values():
             if store.host is not None:
-                store.host.limits.confirm(store.host.clock.monotonic())
+                store.host.limits.confirm(store.host.clock.boottime())
 
     async def append(self, count: int = 1, records: int = 1, passed_s: float = 1.0) -> None:
         """So many entries, one after the other; so much time passes before each."""
@@ -316,7 +317,7 @@ async def test_inv_retain_policy_only_while_hakeeper_confirms_it(log: Retaining)
     log.keep(records=10)
     for number in (1, 2, 3):
         host = log.cluster.host(number)
-        host.limits.heard_s = host.clock.monotonic() - RETENTION_POLICY_S_MAX - 1
+        host.limits.heard_s = host.clock.boottime() - RETENTION_POLICY_S_MAX - 1
     assert await log.visit() == 0
     log.confirm()
     for number in (1, 2, 3):
@@ -325,6 +326,17 @@ async def test_inv_retain_policy_only_while_hakeeper_confirms_it(log: Retaining)
     for number in (1, 2, 3):
         log.cluster.host(number).retention._version = KnownVersion(2)
     assert await log.visit() == 40
+
+
+async def test_inv_retain_policy_a_suspended_host_knows_none_of_now(log: Retaining) -> None:
+    """INV-RETAIN-POLICY: HAKeeper may have taken it back while the host slept."""
+    await log.append(50)
+    log.keep(records=10)
+    for number in (1, 2, 3):
+        clock = ManualClock(boottime_s())
+        clock.suspend(RETENTION_POLICY_S_MAX + 1)
+        log.cluster.host(number).retention._clock = clock
+    assert await log.visit() == 0
 
 
 async def test_a_policy_that_changes_during_the_judgement_does_not_count(log: Retaining) -> None:

@@ -206,6 +206,49 @@ def test_whoever_is_told_may_do_something_to_a_replica(rig: Rig) -> None:
     assert rig.counted == [1, *[5] * 9]
 
 
+def test_a_moment_counts_what_has_passed_and_nothing_inside(rig: Rig) -> None:
+    """INV-HOST-TICK-3: also if it lasts for many ticks, and with another one inside."""
+    rig.due = 20
+    rig.timers.pass_s(TICK_S)
+    rig.timers.pass_s(TICK_S * 2.5)
+    with rig.ticker.moment:
+        assert rig.counted == [1, 2]
+        rig.timers.stall_s(TICK_S * 3)
+        rig.ticker.catch_up()
+        with rig.ticker.moment:
+            rig.ticker.catch_up()
+        rig.ticker.catch_up()
+        assert rig.counted == [1, 2]
+    rig.ticker.catch_up()
+    assert rig.counted == [1, 2, 3]
+
+
+def test_a_moment_that_fails_is_over(rig: Rig) -> None:
+    rig.due = 20
+    rig.timers.pass_s(TICK_S)
+    with pytest.raises(KeyError), rig.ticker.moment:
+        raise KeyError("it broke")
+    rig.timers.pass_s(TICK_S * 2.5)
+    rig.ticker.catch_up()
+    assert rig.counted == [1, 2]
+
+
+def test_a_tick_that_lasts_for_ticks_counts_none_inside(rig: Rig) -> None:
+    """What it does may catch up as often as it likes."""
+
+    def lasts() -> None:
+        rig.timers.stall_s(TICK_S)
+        rig.ticker.catch_up()
+
+    rig.due, rig.then = 5, lasts
+    rig.timers.pass_s(TICK_S)
+    rig.timers.stall_s(TICK_S * 2.2)
+    before = list(rig.counted)
+    rig.ticker.catch_up()
+    assert rig.counted == [*before, 2]
+    assert rig.failed == []
+
+
 def test_nothing_is_counted_after_the_end(rig: Rig) -> None:
     rig.due = 5
     rig.timers.pass_s(TICK_S)

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 import pytest
 from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
 
+from logservice import bounds
 from logservice.certificate import Serial
+from logservice.clock import NEVER, SystemClock
 from logservice.ids import ShardId
+from logservice.nodehost.transport.accepting import inbound
 from logservice.nodehost.transport.dialing import line
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.tcp import TcpTransport
@@ -69,6 +72,19 @@ class Shown:
         return context
 
 
+class Clocks(SystemClock):
+    """The machine's, of a host that was suspended, or whose wall clock was set."""
+
+    def __init__(self) -> None:
+        self.suspended_s = self.wall_ahead_s = 0.0
+
+    def boottime(self) -> float:  # type: ignore[override]
+        return SystemClock.boottime() + self.suspended_s
+
+    def wall_us(self) -> int:
+        return super().wall_us() + int((self.suspended_s + self.wall_ahead_s) * 1_000_000)
+
+
 def papers_of(name: str, authority: TestAuthority = AUTHORITY) -> Papers:
     return authority.issue(uri("store", name, cluster=CLUSTER))
 
@@ -78,12 +94,14 @@ class TlsWorld:
     """Every store shows its own certificate unless `shown` says otherwise."""
 
     shown: dict[str, Shown] = field(default_factory=dict)
+    clocks: dict[str, Clocks] = field(default_factory=dict)
     made: list[TcpTransport] = field(default_factory=list)
 
     def make(self, peer: PeerIdentity, *, address: str = "") -> TcpTransport:
         port = int(address.rpartition(":")[2]) if address else 0
         shown = self.shown.setdefault(peer.store_id, Shown(papers_of(peer.store_id)))
-        self.made.append(TcpTransport(peer, "127.0.0.1", port, tls=shown))
+        clock = self.clocks.setdefault(peer.store_id, Clocks())
+        self.made.append(TcpTransport(peer, "127.0.0.1", port, tls=shown, clock=clock))
         return self.made[-1]
 
 
@@ -274,10 +292,52 @@ async def test_connections_are_replaced_when_old(world: TlsWorld) -> None:
 async def test_the_listener_cuts_who_does_not_leave(
     world: TlsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line.Line, "_age_s", lambda _: None)
+    monkeypatch.setattr(line.Line, "_end", lambda _: NEVER)
     world.shown[B] = Shown(papers_of(B), age_max_s=0.01)
     a, _, _b, _ = await pair(world)
     await a.request(B, "x", b"", 30.0)
     async with asyncio.timeout(60):
         while a.stats().disconnects == 0:  # noqa: ASYNC110 - counters have no event to wait for
             await asyncio.sleep(0.01)
+
+
+HOUR_S, DECADE_S = 3600.0, 10 * 365 * 86_400.0
+
+
+@pytest.mark.parametrize("whose", [A, B])
+@pytest.mark.parametrize("back_s", [0.0, HOUR_S, DECADE_S])
+async def test_a_suspended_host_keeps_no_connection_whose_time_is_over(
+    world: TlsWorld, monkeypatch: pytest.MonkeyPatch, whose: str, back_s: float
+) -> None:
+    """PEER_AGE_LOOK_S, on the side that dials and on the one that listens; also if the host's wall
+    clock was set back meanwhile.
+    """
+    for module in (line, inbound):
+        monkeypatch.setattr(module, "PEER_AGE_LOOK_S", 0.01)
+    assert bounds.PEER_AGE_LOOK_S > 0.01
+    a, _, _b, _ = await pair(world)
+    await a.request(B, "x", b"", 30.0)
+    assert a.stats().disconnects == 0
+    world.clocks[whose].wall_ahead_s = -back_s
+    world.clocks[whose].suspended_s = 2 * HOUR_S
+    async with asyncio.timeout(60):
+        while a.stats().disconnects == 0:  # noqa: ASYNC110 - counters have no event to wait for
+            await asyncio.sleep(0.01)
+    await a.request(B, "x", b"", 30.0)
+    assert a.stats().connects == 2
+
+
+@pytest.mark.parametrize("step_s", [1.0, -1.0, HOUR_S, -HOUR_S, -86_400.0, -DECADE_S])
+async def test_a_wall_clock_that_is_set_ends_no_connection_of_a_good_certificate(
+    world: TlsWorld, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    for module in (line, inbound):
+        monkeypatch.setattr(module, "PEER_AGE_LOOK_S", 0.01)
+    a, _, b, _ = await pair(world)
+    await a.request(B, "x", b"", 30.0)
+    for clock in world.clocks.values():
+        clock.wall_ahead_s = step_s
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        await a.request(B, "x", b"", 30.0)
+    assert a.stats().disconnects == b.stats().disconnects == 0

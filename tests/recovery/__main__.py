@@ -16,17 +16,15 @@ from rich.table import Table
 
 from tests.recovery.story import LONG, SHORT, Step, Story
 from tests.stories import played
-from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:
     """Run the story; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="fewer logs, fewer transactions")
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-recovery-"))
-    keep_bytecode(directory)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     story = Story(directory, SHORT if arguments.short else LONG, console.print)
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -20,10 +19,10 @@ from logservice_wire.roles import Role
 from logservice_wire.status import from_status_details
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
+from logservice.clock import ManualClock
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
 from logservice.server.audit.trail import Trail
-from logservice.server.edge import gate
 from logservice.server.edge.guard import SERVED
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
@@ -193,7 +192,9 @@ async def test_scopes_hold(store: Store) -> None:
         await change(store, uri("client", who), scope, grant=["append"])
         async with client_of(store, papers_of(who)) as client:
             await client.shard(1).append(b"x")
-    for number, scope in enumerate(("shard/2", "name/log-2", "name/log-11*", "cluster")):
+    async with client_of(store, OWNER) as client:
+        other = await client.hakeeper.create_shard(replicas=1)
+    for number, scope in enumerate((f"shard/{other}", "name/log-2", "name/log-11*", "cluster")):
         who = f"elsewhere-{number}"
         await change(store, uri("client", who), scope, grant=["append"])
         async with channel_of(store, papers_of(who)) as channel:
@@ -532,8 +533,9 @@ async def test_a_certificate_that_expires_ends_its_connection(
     async with channel_of(store, late) as channel:
         log: Any = log_pb2_grpc.LogStub(channel)
         await log.GetShardStatus(status)
-        two_hours_on = SimpleNamespace(time=lambda: time.time() + 7200.0)
-        monkeypatch.setattr(gate, "time", two_hours_on)
+        assert store.gate is not None
+        clock = ManualClock(time.time() + 7200.0)
+        monkeypatch.setattr(store.gate, "clock", clock)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await log.GetShardStatus(status)
         assert typed(caught.value).reason is Reason.UNAUTHENTICATED

@@ -6,7 +6,6 @@ The lines about starting a store are in `test_start_refused.py`.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
@@ -25,6 +24,7 @@ from logservice_wire.errors import LogServiceError, Outcome, Reason
 from logservice_wire.rpcs import APPEND_SHARDS, APPEND_STREAM, RPCS, Rpc
 from logservice_wire.v1 import log_pb2
 
+from tests.resealed import resealed
 from tests.server.served import Served, block, typed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -97,18 +97,11 @@ async def shard(served: Served) -> Shard:
     return Shard(served.stores[0].log, await served.new_shard())
 
 
-def with_crc(data: bytearray) -> bytes:
-    """Repair the checksum (bytes 16..20), so that something else that is wrong is found."""
-    crc = zlib.crc32(data[20:], zlib.crc32(data[:16]))
-    struct.pack_into("<I", data, 16, crc)
-    return bytes(data)
-
-
 def with_offsets(*offsets: int) -> bytes:
     """A block of three records of 2 bytes with other offsets."""
     data = bytearray(block(b"ab", b"cd", b"ef"))
     struct.pack_into("<4i", data, HEADER_BYTES, *offsets)
-    return with_crc(data)
+    return resealed(data)
 
 
 # --- shard and block -----------------------------------------------------------------------------
@@ -179,7 +172,7 @@ async def _end_of(answered: Any) -> None:
 async def test_empty_block(shard: Shard) -> None:
     data = bytearray(block(b""))
     struct.pack_into("<I", data, 8, 0)
-    await shard.refused(shard.append(with_crc(data)), Reason.INVALID_ARGUMENT)
+    await shard.refused(shard.append(resealed(data)), Reason.INVALID_ARGUMENT)
 
 
 async def test_no_bytes(shard: Shard) -> None:
@@ -200,7 +193,7 @@ async def test_wrong_counts(shard: Shard) -> None:
         data = bytearray(block(b"hello"))
         struct.pack_into("<I", data, 8, count)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await shard.append(with_crc(data))
+            await shard.append(resealed(data))
         assert typed(caught.value).reason in (Reason.CORRUPT_BLOCK, Reason.TOO_LARGE)
     assert (await shard.state()).position.applied_lsn == 0
 
@@ -225,7 +218,7 @@ async def test_offsets_not_ascending_or_past_the_end(
 async def test_too_many_records(shard: Shard) -> None:
     data = bytearray(block(b""))
     struct.pack_into("<I", data, 8, BLOCK_RECORDS_MAX + 1)
-    error = await shard.refused(shard.append(with_crc(data)), Reason.TOO_LARGE)
+    error = await shard.refused(shard.append(resealed(data)), Reason.TOO_LARGE)
     assert error.number("limit") == BLOCK_RECORDS_MAX
     assert error.number("value") == BLOCK_RECORDS_MAX + 1
 
@@ -233,15 +226,15 @@ async def test_too_many_records(shard: Shard) -> None:
 @pytest.mark.parametrize(
     ("at", "value", "reason"),
     [
-        (4, 0x0303, Reason.CORRUPT_BLOCK),  # version and codec
-        (5, 3, Reason.CORRUPT_BLOCK),
+        (4, 0x0303, Reason.CODEC_MISSING),  # version and codec
+        (5, 3, Reason.CODEC_MISSING),
         (8, 3, Reason.CORRUPT_BLOCK),  # records shown
         (20, 2**32 - 1, Reason.CORRUPT_BLOCK),  # the first of them
         (32, BLOCK_RECORDS_MAX + 1, Reason.TOO_LARGE),
         (36, BLOCK_PLAIN_BYTES_MAX + 1, Reason.TOO_LARGE),
         (36, BLOCK_PLAIN_BYTES_MAX, Reason.CORRUPT_BLOCK),
         (40, 2**32 - 1, Reason.CORRUPT_BLOCK),
-        (44, 1, Reason.CORRUPT_BLOCK),
+        (44, 1, Reason.CODEC_MISSING),
     ],
 )
 async def test_an_envelope_of_a_wide_block_that_lies(
@@ -249,7 +242,7 @@ async def test_an_envelope_of_a_wide_block_that_lies(
 ) -> None:
     data = bytearray(encode_columns([b"a", b"b"], 1, keys=[b"k", None], codec="zstd"))
     struct.pack_into("<H" if at < 8 else "<I", data, at, value)
-    await shard.refused(shard.append(with_crc(data)), reason)
+    await shard.refused(shard.append(resealed(data)), reason)
     await shard.refused(shard.append(bytes(data[:47])), Reason.CORRUPT_BLOCK)
 
 

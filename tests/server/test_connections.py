@@ -12,7 +12,14 @@ import pytest
 from logservice_wire.errors import Busy
 
 from logservice import bounds
-from logservice.server.edge.connections import ConnectionLimits, Connections, peer_of
+from logservice.server.edge.connections import (
+    ConnectionLimits,
+    Connections,
+    crowded_pause_s,
+    pause_s,
+    peer_of,
+    traffic_pause_s,
+)
 from logservice.server.edge.undelivered import HalfCalls
 from tests.waiting import wait_until
 
@@ -72,6 +79,14 @@ def test_of_half_open_connections_the_oldest_goes() -> None:
         newer = connect("127.0.0.2")
         wait_until(lambda: ended(first[0]), 30.0)
         assert not any(map(ended, (*first[1:], newer, other)))
+
+
+@pytest.mark.parametrize("spent_s", [0.0, 0.01, 0.2, 30.0])
+def test_a_look_comes_in_time_however_long_the_last_one_took(spent_s: float) -> None:
+    """Reaches CONNECTIONS_LOOK_S_MAX, CONNECTIONS_LOOK_S_MIN and UNDELIVERED_LOOK_S_MAX."""
+    assert bounds.CONNECTIONS_LOOK_S <= pause_s(spent_s) <= bounds.CONNECTIONS_LOOK_S_MAX
+    assert bounds.CONNECTIONS_LOOK_S_MIN <= crowded_pause_s(spent_s) <= pause_s(spent_s)
+    assert traffic_pause_s(spent_s) <= bounds.UNDELIVERED_LOOK_S_MAX
 
 
 def test_half_open_connections_are_bounded_in_all() -> None:

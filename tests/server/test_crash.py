@@ -50,11 +50,32 @@ async def main():
 asyncio.run(main())
 """
 
+TASK = """
+import asyncio
+from logservice.background import begin_task
+from logservice.server.process import _on_loop_exception
+
+async def main():
+    asyncio.get_running_loop().set_exception_handler(_on_loop_exception)
+    async def part():
+        raise KeyError("a bug")
+    kept = begin_task(part())
+    await asyncio.sleep(5)
+    print("not reached", kept)
+
+asyncio.run(main())
+"""
+
 
 @pytest.mark.parametrize(
     ("program", "words"),
-    [(HANDLER, "INV-TEST-1 violated: found=17"), (FATAL, "fdatasync"), (LOOP, "INV-TEST-1")],
-    ids=["handler", "disk", "loop"],
+    [
+        (HANDLER, "INV-TEST-1 violated: found=17"),
+        (FATAL, "fdatasync"),
+        (LOOP, "INV-TEST-1"),
+        (TASK, "KeyError: 'a bug'"),
+    ],
+    ids=["handler", "disk", "loop", "task"],
 )
 def test_crash(program: str, words: str) -> None:
     ended = subprocess.run(

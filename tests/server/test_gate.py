@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from logservice_wire.errors import NotReady, PermissionDenied
+from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
 from logservice_wire.rpcs import (
     GET_CLUSTER_STATE,
     GET_SHARD_INFO,
@@ -18,9 +18,12 @@ from logservice_wire.rpcs import (
 
 from logservice import bounds
 from logservice.access import AccessList, Grant
+from logservice.clock import ManualClock
+from logservice.identity import Identity, IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.server.edge.gate import DIRECTORY, Gate, Identities
 from logservice.server.edge.quota import QuotaLimits
+from logservice.server.tokens.token_check import CheckedToken
 
 FOREVER = float("inf")
 
@@ -282,3 +285,69 @@ async def test_a_name_that_was_asked_for_under_an_older_list_is_not_remembered()
     await gate.admit(me, READ, ShardId(1))
     with pytest.raises(PermissionDenied):
         await gate.admit(me, READ, ShardId(1))
+
+
+# --- what is over by one of two clocks -----------------------------------------------------------
+
+STARTED_S, HOUR_S, DAY_S = 1_700_000_000.0, 3600.0, 86_400.0
+DECADE_S = 3652 * DAY_S
+
+
+def gate_with_tokens(clock: ManualClock, ends_s: float) -> Gate:
+    """A gate to which every token is one of a client, and good until a time of day."""
+    checked = CheckedToken(Identity("d", "c", IdentityKind.CLIENT, "app"), ends_s, {})
+    tokens: Any = SimpleNamespace(check=lambda _: checked, keys=lambda: checked.keys)
+
+    async def name_of(_: ShardId) -> str:
+        return "wal"
+
+    lists: Any = _Lists(Grant(checked.identity.uri, "*", ("read",)))
+    return Gate(lists, Identities("d", "c", tokens=tokens), name_of, clock=clock)
+
+
+@pytest.mark.parametrize("step_s", [1.0, -1.0, HOUR_S, -HOUR_S, DAY_S, -DAY_S, DECADE_S, -DECADE_S])
+async def test_no_step_of_the_wall_clock_prolongs_a_token(step_s: float) -> None:
+    """INV-GATE-2, INV-EXPIRY: between two calls, and within a stream."""
+    clock = ManualClock(STARTED_S)
+    gate = gate_with_tokens(clock, STARTED_S + 2 * HOUR_S)
+    shown = b"", ["Bearer t"]
+    caller = gate.bearer(*shown)
+    listed = await gate.admit(caller, READ, ShardId(1))
+    clock.advance(HOUR_S)
+    clock.set_wall(step_s)
+    assert gate.in_force(caller, listed) == (step_s < HOUR_S)
+    if step_s >= HOUR_S:
+        with pytest.raises(Unauthenticated, match="expired"):
+            gate.bearer(*shown)
+    clock.set_wall(-step_s)
+    assert gate.bearer(*shown) is caller
+    assert gate.in_force(caller, listed)
+    clock.set_wall(step_s)
+    clock.advance(HOUR_S)
+    assert not gate.in_force(caller, listed)
+    with pytest.raises(Unauthenticated, match="expired"):
+        gate.bearer(*shown)
+
+
+async def test_a_suspended_host_keeps_no_caller() -> None:
+    """Also if its battery was empty, and the wall clock is where it was, or before."""
+    for back_s in (0.0, 2 * HOUR_S, DECADE_S):
+        clock = ManualClock(STARTED_S)
+        gate = gate_with_tokens(clock, STARTED_S + HOUR_S)
+        caller = gate.bearer(b"", ["Bearer t"])
+        clock.suspend(2 * HOUR_S)
+        clock.set_wall(-back_s)
+        assert not gate.in_force(caller, None)
+        with pytest.raises(Unauthenticated, match="expired"):
+            gate.bearer(b"", ["Bearer t"])
+
+
+async def test_who_was_refused_by_a_wrong_clock_is_let_in_by_a_right_one() -> None:
+    """Nothing of the years that did not pass is remembered."""
+    clock = ManualClock(STARTED_S)
+    gate = gate_with_tokens(clock, STARTED_S + HOUR_S)
+    clock.set_wall(DECADE_S)
+    with pytest.raises(Unauthenticated, match="expired"):
+        gate.bearer(b"", ["Bearer t"])
+    clock.set_wall(-DECADE_S)
+    assert gate.bearer(b"", ["Bearer t"]).uri.endswith("app")

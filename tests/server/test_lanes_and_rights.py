@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc.aio
@@ -19,7 +18,7 @@ from logservice_client import LogClient, Tls
 from logservice_wire.errors import PermissionDenied, Reason
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
-from logservice.server.edge import gate
+from logservice.clock import SystemClock
 from logservice.server.edge.call_book import OK
 from logservice.server.store import Store
 from logservice.server.tokens.token_check import TOKENS
@@ -130,12 +129,13 @@ def bearer(**claims: Any) -> tuple[tuple[str, str], ...]:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Called, it makes the gate see a wall clock that is ten minutes ahead: a token that is made
+    """Called, it makes the store see a wall clock that is ten minutes ahead: a token that is made
     without other wishes is over then.
     """
 
     def ahead() -> None:
-        monkeypatch.setattr(gate, "time", SimpleNamespace(time=lambda: time.time() + 600))
+        wall_us = SystemClock().wall_us
+        monkeypatch.setattr(SystemClock, "wall_us", lambda _: wall_us() + 600_000_000)
 
     return ahead
 

@@ -84,6 +84,7 @@ async def test_a_part_for_whose_room_somebody_paid_is_an_alarm_for_a_while(
         port.lines.refused["bytes"] += 1
         port.lines.refused["deadline"] += 1
         port._connections.counts.undelivered_cut += 1
+        memory._admin.cut += 1
         found = memory.alarms()
         assert [one.split(": ")[:2] for one in found] == [
             [FULL_ALARM, part.name] for part in PARTS if part.name in PAID_FOR

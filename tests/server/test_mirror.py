@@ -35,7 +35,7 @@ from logservice.archive.branching import Wanted, as_begun
 from logservice.archive.restore_all import End, _check_end
 from logservice.archive.restore_target import Target, give_up
 from logservice.archive.restoring import Promise, Restorer
-from logservice.cli.ctl.shards import _restoring
+from logservice.cli.ctl.shard_show import _restoring
 from logservice.ids import Lsn, ShardId
 from logservice.nodehost.replica.entry_query import query_entries
 from logservice.outcome import Applied

@@ -309,6 +309,9 @@ UNARY: dict[str, Any] = {
     "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
         identity="logservice://t/c/client/x", scope="*", grant=["read"]
     ),
+    "HAKeeper/SkipNumbers": hakeeper.SkipNumbersRequest(
+        given_out=hakeeper.GivenOut(next_id=5, deleted=[hakeeper.IdRange(first=900, last=901)])
+    ),
     "HAKeeper/SetQuota": hakeeper.SetQuotaRequest(quota=hakeeper.IdentityQuota(rpcs_max=9)),
     "HAKeeper/AdmitStore": hakeeper.AdmitStoreRequest(store_id="s9"),
     "HAKeeper/SendServiceCommand": hakeeper.SendServiceCommandRequest(
@@ -355,7 +358,7 @@ READING = {
 }
 READING |= {"ListIdentities"}
 READING |= {"GetClusterState", "GetShardInfo", "GetAccessList", "ListShards", "ResolveShard"}
-READING |= {"CheckImpact", "PlanBalance", "WatchEvents"}
+READING |= {"CheckImpact", "GetGivenOut", "PlanBalance", "WatchEvents"}
 READING |= {"GetStoreStatus", "GetClusterReport", "GetTruncation", "Measure"}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from logservice.bounds import PEM_FILE_BYTES_MAX
@@ -46,7 +47,7 @@ def test_good_files_are_taken(paths: PemPaths) -> None:
 def test_the_key_is_in_no_repr_and_no_message(paths: PemPaths) -> None:
     secret = GOOD.key.splitlines()[1].decode()
     assert secret not in repr(read(paths))
-    paths.key.write_bytes(GOOD.key.replace(b"-----END", b"!----END"))
+    paths.key.write_bytes(swapped(GOOD.key))
     with pytest.raises(TlsRefused) as caught:
         read(paths)
     assert secret not in f"{caught.getrepr(showlocals=False)}"
@@ -98,23 +99,75 @@ def fifo(paths: PemPaths) -> None:
     os.mkfifo(paths.key, 0o600)
 
 
+def marked(which: str, mark: bytes = b"\xef\xbb\xbf") -> Callable[[PemPaths], None]:
+    """As an editor of Windows saves it."""
+
+    def damage(paths: PemPaths) -> None:
+        path: Path = getattr(paths, which)
+        path.write_bytes(mark + path.read_bytes())
+
+    return damage
+
+
+def der(paths: PemPaths) -> None:
+    certificate = x509.load_pem_x509_certificate(GOOD.certificate)
+    paths.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.DER))
+
+
+def swapped(pem: bytes) -> bytes:
+    """With another first letter in the body."""
+    head, line, *rest = pem.splitlines(keepends=True)
+    return b"".join([head, line[1:2] + line[0:1] + line[2:], *rest])
+
+
+ROOT = TestAuthority("root", path_length=2)
+MIDDLE = TestAuthority("middle", parent=ROOT, path_length=1)
+LOWEST = TestAuthority("lowest", parent=MIDDLE)
+WRONG_ORDER = LOWEST.issue(uri("store", "s1")).behind(MIDDLE, LOWEST).certificate
+
+
+@pytest.mark.parametrize("text", [b"\r\n", b"\n"])
+def test_line_ends_and_words_between_blocks_do_not_matter(paths: PemPaths, text: bytes) -> None:
+    chain = LOWEST.issue(uri("store", "s1")).behind(LOWEST, MIDDLE)
+    spoken = "subject=CN = größer\n".encode() + chain.certificate + b"\n\nissuer=x\n"
+    paths.certificate.write_bytes(spoken.replace(b"\n", text))
+    paths.key.write_bytes(chain.key.replace(b"\n", text))
+    paths.ca.write_bytes(ROOT.pem.replace(b"\n", text))
+    assert read(paths).certificate == spoken.replace(b"\n", text)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda paths: paths.key.unlink(), "cannot be opened"),
-        (lambda paths: paths.certificate.unlink(), "cannot be opened"),
-        (lambda paths: paths.ca.unlink(), "cannot be opened"),
-        (lambda paths: paths.certificate.write_bytes(b""), "no PEM certificate"),
-        (lambda paths: paths.certificate.write_bytes(GOOD.certificate[:300]), "PEM certificate"),
-        (lambda paths: paths.certificate.write_bytes(GOOD.key), "no PEM certificate"),
-        (lambda paths: paths.key.write_bytes(GOOD.key[:100]), "PEM key"),
-        (lambda paths: paths.key.write_bytes(GOOD.certificate), "PEM key"),
+        (lambda paths: paths.key.unlink(), "cannot be read: No such file"),
+        (lambda paths: paths.certificate.unlink(), "cannot be read: No such file"),
+        (lambda paths: paths.ca.unlink(), "cannot be read: No such file"),
+        (lambda paths: paths.certificate.write_bytes(b""), "is empty"),
+        (lambda paths: paths.certificate.write_bytes(GOOD.certificate[:300]), "no -----END CERT"),
+        (lambda paths: paths.certificate.write_bytes(GOOD.key), "holds PRIVATE KEY, and CERT"),
+        (lambda paths: paths.key.write_bytes(GOOD.key[:100]), "no -----END PRIVATE KEY"),
+        (lambda paths: paths.key.write_bytes(GOOD.certificate), "holds CERTIFICATE, and"),
         (lambda paths: paths.key.write_bytes(OTHER.key), "is not the key of"),
         (lambda paths: paths.certificate.write_bytes(OTHER.certificate), "is not the key of"),
-        (lambda paths: paths.ca.write_bytes(b"nothing"), "no PEM certificate"),
+        (lambda paths: paths.ca.write_bytes(b"nothing"), "holds no PEM"),
         (lambda paths: paths.ca.write_bytes(b"x" * (1024 * 1024 + 1)), "longer than"),
         (no_authority, "no authority's"),
-        (encrypted, "unencrypted"),
+        (marked("certificate"), "byte order mark"),
+        (marked("key"), "byte order mark"),
+        (marked("ca"), "byte order mark"),
+        (marked("key", b"\xff\xfe"), "byte order mark"),
+        (der, "is DER"),
+        (lambda paths: paths.key.write_bytes(b" \r\n"), "is empty"),
+        (lambda paths: paths.key.write_bytes(GOOD.key.rstrip() + b"x"), "beside -----END in line"),
+        (lambda paths: paths.key.write_bytes(b"x" + GOOD.key), "beside -----BEGIN in line 1"),
+        (lambda paths: paths.key.write_bytes(GOOD.key + b"\0\1"), "no text"),
+        (lambda paths: paths.key.write_bytes(GOOD.key + GOOD.key[:60]), "no -----END PRIVATE"),
+        (lambda paths: paths.key.write_bytes(GOOD.key + b"-----END PRIVATE KEY-----"), "ends no"),
+        (lambda paths: paths.key.write_bytes(swapped(GOOD.key)), "a key that is damaged"),
+        (lambda paths: paths.certificate.write_bytes(swapped(GOOD.certificate)), "is damaged"),
+        (lambda paths: paths.certificate.write_bytes(WRONG_ORDER), "number 2 signed number 3"),
+        (lambda paths: paths.certificate.write_bytes(AUTHORITY.pem + GOOD.certificate), "first"),
+        (encrypted, "holds an encrypted key"),
         (directory, "no regular file"),
         (fifo, "no regular file"),
         (shown(AUTHORITY.issue(uri("store", "s1"), end=days(-0.1))), "expired"),

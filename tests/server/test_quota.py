@@ -122,3 +122,27 @@ def test_limits_change_while_it_is_used() -> None:
     quota.take_bytes(1000)
     quota.change(QuotaLimits())
     assert (quota.wait_s(), quota.paced) == (0, False)
+
+
+def test_what_is_owed_has_a_bound() -> None:
+    """Reaches QUOTA_DEBT_S_MAX. As many calls as an identity may have are under way when the lowest
+    rate is set, each with the largest answer; they pay when they are over.
+    """
+    clock = Clock()
+    quota = Quota(QuotaLimits(), clock)
+    for _ in range(bounds.IDENTITY_RPCS_MAX):
+        quota.begin_rpc()
+    quota.change(QuotaLimits(bytes_per_s=bounds.QUOTA_BYTES_PER_S_MIN))
+    for _ in range(bounds.IDENTITY_RPCS_MAX):
+        quota.take_bytes(bounds.GRPC_MESSAGE_BYTES_MAX)
+        quota.end_rpc()
+    assert 149 < quota.wait_s() <= bounds.QUOTA_DEBT_S_MAX + 0.001
+    clock.now += bounds.QUOTA_DEBT_S_MAX + 0.001
+    quota.begin_rpc()
+
+
+def test_the_largest_request_is_owed_whole_at_the_lowest_rate() -> None:
+    quota = Quota(QuotaLimits(bytes_per_s=bounds.QUOTA_BYTES_PER_S_MIN), Clock())
+    quota.take_bytes(bounds.REQUEST_BYTES_MAX)
+    owed = bounds.REQUEST_BYTES_MAX / bounds.QUOTA_BYTES_PER_S_MIN - 1
+    assert owed < quota.wait_s() < owed + 0.001 < bounds.QUOTA_DEBT_S_MAX

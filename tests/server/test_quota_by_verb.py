@@ -17,7 +17,7 @@ from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2
 from logservice import bounds
 from logservice.server.store import Store
 from tests.papers import uri
-from tests.server.secured import OWNER, channel_of, lay_out, papers_of, secured
+from tests.server.secured import ADMIN, OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.served import block, typed
 from tests.server.test_access import change, client_of
 
@@ -156,6 +156,51 @@ async def test_calls_streams_and_connections_at_a_time(store: Store) -> None:
         await limited(store, "quiet", clear=["streams_max", "connections_max"])
         for one in streams:
             one.cancel()
+
+
+async def test_inv_gate_5_an_administrator_takes_back_what_shuts_everybody_out(
+    store: Store,
+) -> None:
+    """The lowest of all values, for every identity, while the administrator's own calls are under
+    way and a connection of it is there.
+    """
+    request = log_pb2.AppendRequest(shard_id=1, block=block(bytes(20 * LOWEST)))
+    lowest = {
+        "requests_per_s": 1,
+        "bytes_per_s": LOWEST,
+        "rpcs_max": 1,
+        "streams_max": 1,
+        "connections_max": 1,
+    }
+    async with channel_of(store, OWNER) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        keeper: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+        await limited(store, **lowest)
+        await asyncio.gather(*(log.Append(request) for _ in range(20)), return_exceptions=True)
+        quota = store.gate._quotas[ADMIN]  # type: ignore[union-attr]
+        assert quota.wait_s() > 10
+        [refused] = await busy(log.GetShardStatus(STATUS))
+        assert "rate is used up" in refused.message
+        found = await keeper.GetAccessList(hakeeper_pb2.GetAccessListRequest())
+        assert found.quotas[0].connections_max == 1
+        for _ in range(5):
+            # Over the connection that is there, and over another one.
+            await keeper.SetQuota(hakeeper_pb2.SetQuotaRequest(clear=["rpcs_max"]))
+            await limited(store, clear=["streams_max"])
+        await limited(store, clear=list(lowest))
+        await log.GetShardStatus(STATUS)
+
+
+async def test_nobody_else_is_free_of_quotas(store: Store) -> None:
+    """Not an identity that only a grant makes an administrator, nor a call that undoes nothing."""
+    await change(store, uri("client", "granted"), "cluster", grant=["admin"])
+    async with channel_of(store, papers_of("granted")) as channel:
+        keeper: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+        asked = hakeeper_pb2.GetAccessListRequest()
+        await keeper.GetAccessList(asked)
+        await limited(store, "granted", requests_per_s=1)
+        assert await busy(*(keeper.GetAccessList(asked) for _ in range(20)))
+        await limited(store, "granted", clear=["requests_per_s"])
 
 
 async def test_what_is_set_is_shown(store: Store) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady, Reason, VerbRefused
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
-from logservice import config
+from logservice import bounds, config
 from logservice.clock import SystemClock
 from logservice.config import StoreConfig
 from logservice.nodehost.replica.read_limits import ReadClass
@@ -259,11 +261,11 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_was(tmp_path: Path)
     async with reloadable(tmp_path) as (store, path):
         first = store.reloads.in_effect
         assert (first.digest, first.waiting) == (digest_of(store.reloads.config), ())
-        edit(path, 'store_id = "s1"', 'store_id = "s2"')
+        edit(path, "tick_ms = 10", "tick_ms = 20")
         edit(path, '["data"]', '["data", "more"]')
         edit(path, "replicas = 1", "replicas = 3")
         looked = await store.reloads.reload(dry_run=True)
-        assert looked.needs_restart == ("store.store_id", "store.data_directories")
+        assert looked.needs_restart == ("store.data_directories", "raft.tick_ms")
         assert (looked.taken_up, looked.first_start) == ((), ("bootstrap.replicas",))
         assert store.reloads.in_effect == first, "a dry run changes nothing"
         edit(path, "reload_interval_s = 0.05", "reload_interval_s = 0.06")
@@ -274,11 +276,11 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_was(tmp_path: Path)
         assert now.waiting == looked.needs_restart
         assert now.digest != first.digest
         assert now.since_us >= first.since_us
-        assert store.reloads.config.store.store_id == "s1"
+        assert store.reloads.config.raft.tick_ms == 10
         status = store._monitor.reporter.status(0)
         assert (status.config_digest, status.config_waiting) == (now.digest, now.waiting)
         # Taken back, nothing waits, and what is in effect is older than this reload.
-        edit(path, 'store_id = "s2"', 'store_id = "s1"')
+        edit(path, "tick_ms = 20", "tick_ms = 10")
         edit(path, '["data", "more"]', '["data"]')
         assert (await store.reloads.reload()).needs_restart == ()
         assert (store.reloads.in_effect.waiting, store.reloads.in_effect.since_us) == (
@@ -295,6 +297,8 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_was(tmp_path: Path)
         ("[store]", "[store]\ncolour = 1", "store.colour: unknown key"),
         ("tick_ms = 10", "tick_ms = 0", "raft.tick_ms"),
         ('"client-ca.pem"', '""', "tls.client_ca"),
+        ('store_id = "s1"', 'store_id = "s9"', "store.store_id: the file is that of 's9'"),
+        ('cluster_id = "c"', 'cluster_id = "d"', "store.cluster_id: the file is that of 'd'"),
     ],
 )
 async def test_a_wrong_file_is_refused_as_a_whole(
@@ -320,6 +324,84 @@ async def test_a_wrong_file_is_refused_as_a_whole(
         store.reloads.ask()
         await eventually(lambda: logging.getLogger().level == logging.WARNING)
         await called(store.client_address, credentials(OWNER))
+
+
+async def test_inv_reload_3_the_administrators_of_another_cluster_get_no_rights_here(
+    tmp_path: Path,
+) -> None:
+    async with reloadable(tmp_path) as (store, path):
+        before = store.gate.identities.admins
+        other = uri("client", "stranger")
+        edit(path, 'cluster_id = "c"', 'cluster_id = "d"')
+        edit(path, ADMIN, other)
+        with pytest.raises(InvalidArgument, match="nothing of it is taken up"):
+            await store.reloads.reload()
+        assert other not in store.gate.identities.admins
+        assert store.gate.identities.admins == before
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _long(path: Path) -> None:
+    path.write_bytes(b"#" * (bounds.CONFIG_FILE_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("put", "problem"),
+    [
+        (_fifo, "it is no regular file"),
+        (_endless, "it is no regular file"),
+        (Path.mkdir, "it is no regular file"),
+        (_long, "it is longer than"),
+    ],
+)
+async def test_what_is_no_file_ends_no_reload(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, put: Callable[[Path], None], problem: str
+) -> None:
+    """It is said, as for a wrong file, and the next reload is one again. Reaches
+    CONFIG_FILE_BYTES_MAX.
+    """
+    async with reloadable(tmp_path, '[logging]\nlevel = "info"') as (store, path):
+        right = path.with_suffix(".right")
+        path.rename(right)
+        put(path)
+        store.reloads.ask()
+        await eventually(lambda: problem in caplog.text)
+        os.replace(path, path.with_suffix(".wrong"))
+        edit(right, 'level = "info"', 'level = "warning"')
+        right.rename(path)
+        store.reloads.ask()
+        await eventually(lambda: logging.getLogger().level == logging.WARNING)
+
+
+async def test_a_file_system_that_does_not_answer_ends_no_reload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reaches RELOAD_READ_S, made small. A thread that hangs is one, however often one asks."""
+    monkeypatch.setattr(bounds, "RELOAD_READ_S", 0.01)
+    answers = threading.Event()
+
+    def read() -> StoreConfig:
+        answers.wait(60)
+        return _any_config()
+
+    reloads = Reloads(_any_config(), read)
+    reloads.attach(lambda _: None)
+    with pytest.raises(InvalidArgument, match="takes longer than"):
+        await reloads.reload()
+    with pytest.raises(InvalidArgument, match="still being read"):
+        await reloads.reload()
+    answers.set()
+    monkeypatch.setattr(bounds, "RELOAD_READ_S", 60.0)
+    assert reloads._reading is not None
+    await reloads._reading
+    assert (await reloads.reload()).taken_up == ()
 
 
 async def test_two_settings_of_which_one_waits_have_to_fit_what_is_in_effect(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from logservice_client import LogClient, TlsFiles
+from logservice_client.bounds import TLS_FILE_BYTES_MAX
 from logservice_wire.errors import InvalidArgument
 
 from logservice.server.store import Store
@@ -209,3 +212,93 @@ async def test_client_files_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "client.pem").write_bytes(other.certificate)
     assert files.current().key == other.key
     assert other.key.splitlines()[1].decode() not in repr(files.current())
+
+
+def mark_file(path: Path) -> bytes:
+    """Save it as an editor of Windows does; returns what it was."""
+    good = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + good)
+    return good
+
+
+@pytest.mark.parametrize("name", ["client-plane.key", "client-plane.pem", "client-ca.pem"])
+async def test_a_byte_order_mark_is_named_while_it_runs_and_at_the_start(
+    store: Store, directory: Path, tmp_path: Path, name: str
+) -> None:
+    """gRPC said "Failed to bind to address", and took nothing at a reload without a word."""
+    good = mark_file(directory / name)
+    await eventually(store.alarms)
+    assert f"{name} begins with a byte order mark" in store.alarms()[0]
+    await called(store.client_address, credentials(OWNER))
+    (directory / name).write_bytes(good)
+    await eventually(lambda: not store.alarms())
+    lay_out(tmp_path)
+    mark_file(tmp_path / name)
+    other = Store(configured(tmp_path))
+    with pytest.raises(TlsRefused, match=f"{name} begins with a byte order mark"):
+        await other.start()
+    await other.stop()
+
+
+def no_descriptor(*_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+async def test_a_look_without_a_descriptor_leaves_the_certificates_as_they_are(
+    store: Store, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger who took every descriptor ended the store: the look at its files raised OSError,
+    and INV-STORE-1 took that for a broken part.
+    """
+    tls = store._tls
+    assert tls is not None
+    file = directory / "client-plane.pem"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "memfd_create", no_descriptor)
+        os.utime(file)
+        assert tls.poll() is False
+        assert "cannot be tried with OpenSSL: Too many open files" in store.alarms()[0]
+        await called(store.client_address, credentials(OWNER))
+    tls.poll()
+    assert not store.alarms()
+
+
+async def test_a_renewal_without_a_descriptor_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logservice.server.store._RENEW_AGAIN_S", 0.0)
+    tries = 0
+
+    def once(name: str) -> int:
+        nonlocal tries
+        tries += 1
+        return no_descriptor() if tries == 1 else memfd_create(name)
+
+    memfd_create = os.memfd_create
+    monkeypatch.setattr(os, "memfd_create", once)
+    store._renew_peer_tls()
+    await eventually(lambda: not store._renewals)
+    assert tries == 2
+
+
+def put(path: Path, content: bytes) -> bytes:
+    """Write it; returns what was there."""
+    good = path.read_bytes()
+    path.write_bytes(content)
+    return good
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+async def test_a_client_names_what_is_wrong_with_a_file(tmp_path: Path, which: int) -> None:
+    files = written(OWNER, tmp_path)
+    path = Path(files[which])
+    good = put(path, b"")
+    put(path, good.ljust(TLS_FILE_BYTES_MAX))
+    TlsFiles(*files)
+    put(path, good.ljust(TLS_FILE_BYTES_MAX + 1))
+    with pytest.raises(InvalidArgument, match=f"{path.name}: it is longer than"):
+        TlsFiles(*files)
+    put(path, good)
+    mark_file(path)
+    with pytest.raises(InvalidArgument, match=f"{path.name} begins with a byte order mark"):
+        TlsFiles(*files)

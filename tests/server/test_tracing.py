@@ -162,8 +162,8 @@ async def test_appends_of_a_stream_are_traced_block_by_block(tmp_path: Path) -> 
             traced = ""
             await client.shard(1).append(b"two")
             traced = TRACEPARENT
+            await client.shard(1).truncate(2)
             with pytest.raises(StaleTruncate):
-                await client.shard(1).truncate(1)
                 await client.shard(1).truncate(1)
         blocks = [
             one for _, spans, tracing in stores for one in spans_of(spans, tracing, "append block")

@@ -13,11 +13,11 @@ from logservice_wire.errors import Busy, EventsCompacted, InvalidArgument, NotRe
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice import bounds
+from logservice.background import BROKEN
 from logservice.hakeeper import feed
 from logservice.hakeeper.answers.queries import GetEvents
 from logservice.hakeeper.commands.cluster_events import EventKind, EventPage
 from logservice.hakeeper.state import State
-from logservice.server.services import watching
 from logservice.server.services.watching import EventFeed, watch
 
 
@@ -251,8 +251,11 @@ async def test_watchers_are_bounded(
 async def test_a_feed_that_breaks_ends_the_store(
     keeper: Keeper, events: EventFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """INV-STORE-1, INV-TASK-END: the handler of a store's loop ends it."""
     crashed = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(watching, "crash", crashed.set_result)
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: crashed.set_result(context["exception"] if BROKEN in context else None)
+    )
     watcher = Watch(events)
     await watcher.message()
     monkeypatch.setattr(keeper, "events", None)

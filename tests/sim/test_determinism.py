@@ -40,7 +40,7 @@ def digests(hash_seed: int, first: int, seeds: int) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("first", [7, 19, 54])
+@pytest.mark.parametrize("first", [pytest.param(7, marks=pytest.mark.long), 54])
 def test_the_same_seed_twice(first: int) -> None:
     """Seed 54 has jobs, forks and readers' holds."""
     assert digests(1, first, 2) == digests(2, first, 2)

@@ -10,7 +10,7 @@ import pytest
 
 from logservice.invariants import InvariantViolation
 from logservice.sim.config import draw
-from logservice.sim.loop import Process, SimClock, SimLoop
+from logservice.sim.loop import Cost, Process, SimClock, SimLoop
 from logservice.sim.world import World
 
 
@@ -142,6 +142,38 @@ def test_a_fast_clock_beats_more_often(loop: SimLoop) -> None:
     run_until(loop, 8.1)
     assert len(fast) == 10
     assert clock.monotonic() == pytest.approx(100.0 + 8.1 * 1.25)
+
+
+def test_a_turn_that_takes_time(loop: SimLoop) -> None:
+    """Its clock goes on inside the turn, what it sends leaves later, and its next turn waits."""
+    process, other = loop.process("store", local_s=100.0), loop.process("other")
+    process.cost = Cost(random.Random(1), interval_s=1e-9, most_s=1.0)
+    clock, seen = SimClock(loop, process), list[tuple[str, float]]()
+    shown: list[float] = []
+
+    def turn() -> None:
+        shown.append(clock.monotonic())
+        shown.append(clock.monotonic())
+        loop.call_in(other, 0.0, lambda: seen.append(("heard", loop.now_s)))
+
+    loop.call_in(process, 1.0, turn)
+    loop.call_in(process, 1.0, lambda: seen.append(("next", loop.now_s)))
+    run_until(loop, 5.0)
+    assert 101.0 < shown[0] < shown[1] < 102.0
+    assert [name for name, _ in seen] == ["heard", "next"]
+    assert shown[1] - 100.0 == pytest.approx(seen[0][1])
+    assert seen[0][1] < seen[1][1] < 2.0
+    assert process.cost.count == 1
+
+
+def test_turns_take_no_time_for_a_process_without_costs(loop: SimLoop) -> None:
+    process = loop.process("store")
+    process.cost = Cost(random.Random(1), interval_s=0.0, most_s=1.0)
+    seen: list[float] = []
+    for _ in range(3):
+        loop.call_in(process, 1.0, lambda: seen.append(loop.time()))
+    run_until(loop, 2.0)
+    assert seen == [1.0, 1.0, 1.0]
 
 
 def test_what_another_process_completes_runs_where_it_is_waited_for(loop: SimLoop) -> None:

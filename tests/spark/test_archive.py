@@ -521,8 +521,10 @@ def changed(path: Path, **fields: object) -> None:
         ({"key_id": "k"}, "sealed"),
         ({"end_lsn": 100}, "no row for LSN 100"),
         ({"sha256": "0" * 64}, "damaged"),
-        ({"object_bytes": 1}, "damaged"),
-        ({"object": "objects/none"}, "gone"),
+        ({"object_bytes": 1}, "more than 1 bytes"),
+        ({"object_bytes": 1 << 40}, "damaged"),
+        ({"object": "objects/none"}, "names no object"),
+        ({"object": f"objects/{1:020d}-0.parquet"}, "gone"),
     ],
 )
 def test_rows_that_are_wrong(damaged: Logged, fields: dict[str, object], why: str) -> None:

@@ -36,6 +36,6 @@ def test_reading_and_writing_through_spark_connect(spark_environment: None, tmp_
     assert found["session"].startswith("pyspark.sql.connect")
     assert (found["count"], found["pushed"]) == (len(RECORDS), 3)
     assert found["bytes"] == sum(map(len, RECORDS))
-    assert "unknown option 'startinglns'" in found["refused"]
+    assert "unknown option 'startinglns'; did you mean 'startingLsn'?" in found["refused"]
     values = Counter(record for _, record in written.elements())
     assert values == Counter(RECORDS) + Counter(RECORDS[1::2])

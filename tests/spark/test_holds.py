@@ -39,14 +39,14 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 1000.0
 
-    def monotonic(self) -> float:
+    def boottime_s(self) -> float:
         return self.now_s
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(holds, "time", clock)
+    monkeypatch.setattr(holds, "boottime_s", clock.boottime_s)
     return clock
 
 

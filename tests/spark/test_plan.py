@@ -87,6 +87,13 @@ def test_tasks_prefer_the_replicas_of_their_zone_in_turn() -> None:
     assert options(**{"logservice.zone": "eu/a"}).zone == "eu/a"
 
 
+BASE_MS = 1_795_600_800_000
+
+
+def at(ms: int) -> str:
+    return str(BASE_MS + ms)
+
+
 class Timed:
     """A log from whose LSN 5 on each record was appended a millisecond after the one before; those
     below are truncated.
@@ -103,20 +110,20 @@ class Timed:
         return None
 
     def lsn_at_time(self, append_time_us: int, *, timeout: float) -> LsnAtTime:
-        lsn = -(-append_time_us // 1000)
+        lsn = -(-append_time_us // 1000) - BASE_MS
         return LsnAtTime(max(5, min(lsn, 13)), lsn <= 5)
 
 
 @pytest.mark.parametrize(
     ("given_options", "expected"),
     [
-        ({"startingTimestamp": "7"}, (7, 10)),
-        ({"startingTimestamp": "12"}, (10, 10)),  # appended behind the end that was asked for
-        ({"endingTimestamp": "7"}, (5, 7)),
-        ({"endingTimestamp": "12"}, (5, 10)),
-        ({"endingTimestamp": "2"}, (5, 5)),
-        ({"startingTimestamp": "6", "endingTimestamp": "8"}, (6, 8)),
-        ({"startingTimestamp": "2", "failOnDataLoss": "false"}, (5, 10)),
+        ({"startingTimestamp": at(7)}, (7, 10)),
+        ({"startingTimestamp": at(12)}, (10, 10)),  # appended behind the end that was asked for
+        ({"endingTimestamp": at(7)}, (5, 7)),
+        ({"endingTimestamp": at(12)}, (5, 10)),
+        ({"endingTimestamp": at(2)}, (5, 5)),
+        ({"startingTimestamp": at(6), "endingTimestamp": at(8)}, (6, 8)),
+        ({"startingTimestamp": at(2), "failOnDataLoss": "false"}, (5, 10)),
     ],
 )
 def test_times_narrow_a_range(given_options: dict[str, str], expected: tuple[int, int]) -> None:
@@ -127,7 +134,7 @@ def test_times_narrow_a_range(given_options: dict[str, str], expected: tuple[int
 def test_a_time_that_may_have_been_truncated_is_a_loss() -> None:
     asked: Any = Timed()
     with pytest.raises(DataLossError, match="may have been truncated"):
-        narrow(options(startingTimestamp="5"), asked, 1, 5, 10)
+        narrow(options(startingTimestamp=at(5)), asked, 1, 5, 10)
 
 
 def test_logs_are_planned_by_names_and_patterns() -> None:
@@ -146,7 +153,10 @@ def test_logs_are_planned_by_names_and_patterns() -> None:
         assert planned(shards="wal*c*,4") == [3, 4]
         assert planned(shards="*b,wal-*") == [1, 2]
         assert planned(shards="wal[*") == [3]
-        assert planned(shards="w?l-*") == []
+        with pytest.raises(OptionError, match="no log has a name like 'w\\?l-\\*'"):
+            planned(shards="w?l-*")
+        with pytest.raises(OptionError, match="no log has a name like 'x\\*'"):
+            planned(shards="wal-*,x*,4")
         assert planned(shards="*") == [1, 2, 3, 4]
         with pytest.raises(OptionError, match="names shard 4, which is not read"):
             planned(shards="wal-*", startingOffsets='{"1": 1, "4": 1}')

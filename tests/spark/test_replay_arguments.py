@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark_logservice.replay import parse_arguments, source_options
 
+from tests.papers import TestAuthority
+
 REQUIRED = ["--endpoints", "a:1", "--shard", "1", "--out", "somewhere"]
 
 
@@ -42,7 +44,7 @@ def test_more_columns_reach_the_source() -> None:
 
 def test_tls_files_and_zone_reach_the_source(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
-    authority.write_text("an authority")
+    authority.write_bytes(TestAuthority().pem)
     options = parse_arguments(
         [*REQUIRED, "--tls-ca", str(authority), "--tls-server-name", "stores", "--zone", "eu/a"]
     )

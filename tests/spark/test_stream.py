@@ -111,7 +111,10 @@ def test_micro_batches_go_from_offset_to_offset(cluster: FakeCluster, queries: A
         ({"startingOffsets": "latest"}, 26),
         ({"startingOffsets": '{"1": -1}'}, 26),
         ({"startingLsn": "26"}, 26),
-        ({"startingTimestamp": "1"}, 26),  # the fake's append times are LSNs in microseconds
+        (
+            {"startingTimestamp": "100000000000"},
+            26,
+        ),  # the fake's append times are LSNs
     ],
 )
 def test_where_a_query_begins(

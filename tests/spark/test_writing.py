@@ -71,7 +71,7 @@ def blocks_of(rows: Rows) -> Iterator[Blocks]:
 
 def attempt(cluster: FakeCluster, rows: Rows, doing: Work | None = None) -> Written:
     endpoints = ",".join(cluster.endpoints)
-    options = WriteOptions(endpoints, ("1", "2"), rpc_timeout_s=30)
+    options = WriteOptions(endpoints=endpoints, logs=("1", "2"), rpc_timeout_s=30)
     with SyncLogClient(endpoints) as client, blocks_of(rows) as blocks:
         return append_all(client, options, doing or work(), HOME, blocks)
 
@@ -153,7 +153,7 @@ def attempt_of_rows(
     cluster: FakeCluster, rows: Sequence[Fields], codec: str | None = None
 ) -> Written:
     endpoints = ",".join(cluster.endpoints)
-    options = WriteOptions(endpoints, ("1",), rpc_timeout_s=30, codec=codec)
+    options = WriteOptions(endpoints=endpoints, logs=("1",), rpc_timeout_s=30, codec=codec)
     batch = pa.RecordBatch.from_pylist(rows, KEYED_SCHEMA)
     blocks = Blocks("", {}, HOME, more=("key", "headers"), codec=codec)
     try:

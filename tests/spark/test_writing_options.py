@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from logservice_wire.errors import ShardNotFound
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -32,6 +33,8 @@ from pyspark_logservice.writing.options import (
     WriteOptions,
     parse_write_options,
 )
+
+from tests.client.running_fake import running_fake
 
 
 def pairs(**fields: DataType) -> DataType:
@@ -81,21 +84,23 @@ def test_all_that_is_said() -> None:
             "logservice.tls.cert": "c",
             "logservice.tls.key": "k",
             "logservice.tls.serverName": "s",
+            "logservice.token.file": "t",
             "compression": " ZSTD ",
             "checkpointLocation": "/somewhere",
         },
         stream=False,
     )
     assert read == WriteOptions(
-        "a:1,b:2",
-        ("orders", "7"),
-        2.5,
-        "ca",
-        "c",
-        "k",
-        "s",
-        "nightly.orders:1",
-        VERSION_MAX,
+        endpoints="a:1,b:2",
+        logs=("orders", "7"),
+        rpc_timeout_s=2.5,
+        tls_ca="ca",
+        tls_certificate="c",
+        tls_key="k",
+        tls_server_name="s",
+        token_file="t",
+        write_id="nightly.orders:1",
+        version=VERSION_MAX,
         codec="zstd",
     )
     assert pickle.loads(pickle.dumps(read)) == read
@@ -119,7 +124,7 @@ def test_a_batch_without_an_id_gets_one_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"startingLsn": "1"}, "unknown option 'startinglsn' of a write"),
+        ({"startingLsn": "1"}, "unknown option 'startingLsn' of a write; there are"),
         ({"logservice.endpoints": " "}, "'logservice.endpoints', or LOGSERVICE_ENDPOINTS"),
         ({"shard": "1"}, "exactly one of the options"),
         ({"shards": "orders-*"}, "lists its logs"),
@@ -214,12 +219,24 @@ def test_columns_that_are_refused(schema: str, logs: str, says: str) -> None:
 
 
 def test_the_source_makes_writers_that_pickle_and_never_overwrite() -> None:
-    source = DefaultSource({**REQUIRED, "shards": "1"})
-    for make in (source.writer, source.streamWriter):
-        writer = make(frame("value binary"), False)
-        assert type(pickle.loads(pickle.dumps(writer))) is type(writer)
-        with pytest.raises(OptionError, match="appended to"):
-            make(frame("value binary"), True)
+    with running_fake() as cluster:
+        endpoints = ",".join(cluster.endpoints)
+        source = DefaultSource({"logservice.endpoints": endpoints, "shards": "1"})
+        for make in (source.writer, source.streamWriter):
+            writer = make(frame("value binary"), False)
+            assert type(pickle.loads(pickle.dumps(writer))) is type(writer)
+            with pytest.raises(OptionError, match="appended to"):
+                make(frame("value binary"), True)
+
+
+def test_a_write_to_a_log_that_is_not_there_fails_on_the_driver() -> None:
+    with running_fake() as cluster:
+        given = {"logservice.endpoints": ",".join(cluster.endpoints)}
+        for log in ("77", "nope"):
+            source = DefaultSource({**given, "shards": log})
+            for make in (source.writer, source.streamWriter):
+                with pytest.raises(ShardNotFound, match=log):
+                    make(frame("value binary"), False)
 
 
 class Context:

@@ -18,7 +18,7 @@ from tests.server.served import Served
 
 
 def attempt(address: str, shard: int, more: Sequence[str], codec: str | None) -> None:
-    options = WriteOptions(address, (str(shard),), rpc_timeout_s=10, codec=codec)
+    options = WriteOptions(endpoints=address, logs=(str(shard),), rpc_timeout_s=10, codec=codec)
     blocks = Blocks("", {}, shard, more=more, codec=codec)
     try:
         blocks.add(pa.RecordBatch.from_pydict({"value": [b"v"], "key": [b"k"]}))

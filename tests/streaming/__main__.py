@@ -22,19 +22,17 @@ from rich.table import Table
 from tests.programs import check
 from tests.stories import played
 from tests.streaming.story import FAULTS, Seen, Story
-from tools.kept_bytecode import keep_bytecode
 
 
 def main() -> int:
     """Run the story; the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=2, help="kills of each kind")
     parser.add_argument("--minutes", type=float, default=0.0, help="and more until these are over")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, help="where to run; kept afterwards")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="logservice-stream-"))
-    keep_bytecode(directory)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     story = Story(
         directory,

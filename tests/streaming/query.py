@@ -159,7 +159,7 @@ def frame(spark: SparkSession, shards: str, hold: str) -> DataFrame:
 
 def main() -> None:
     """Run the queries until they have everything."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--shards", required=True)
     parser.add_argument("--to", required=True, help="the log that the second query writes")

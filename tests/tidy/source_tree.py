@@ -129,6 +129,18 @@ def imported_modules(source: str) -> set[str]:
     return found
 
 
+def bare_tasks(source: str) -> list[str]:
+    """Tasks of the loop, whose end is left to chance. A group of tasks notices it (`group`)."""
+    problems = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="group"), attr="create_task")):
+                pass
+            case ast.Call(func=ast.Attribute(attr="create_task" | "ensure_future" as name)):
+                problems.append(f"{node.lineno}: {name}")
+    return problems
+
+
 def file_calls(source: str) -> list[str]:
     """Calls that reach the file system: `open` and the functions of `os` and `shutil`."""
     problems = []
@@ -142,6 +154,19 @@ def file_calls(source: str) -> list[str]:
                 name not in {"strerror", "fspath"}
             ):
                 problems.append(f"{node.lineno}: {module}.{name}()")
+    return problems
+
+
+def wall_clock_reads(source: str) -> list[str]:
+    """Where the wall clock is read, or handed on as a function."""
+    reads = {"time": {"time", "time_ns"}, "datetime": {"now", "utcnow", "today"}}
+    problems = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=name) if (
+                name in reads.get(owner, ())
+            ):
+                problems.append(f"{node.lineno}: {owner}.{name}")
     return problems
 
 

@@ -8,6 +8,7 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
@@ -52,7 +53,7 @@ def test_first_lines_are_whole_sentences() -> None:
 
 def test_every_command_of_logctl_stands_in_one_section() -> None:
     assert isinstance(logctl, LazyGroup)
-    assert list(logctl.sections) == ["Records", "Logs", "Stores", "Cluster", "Looking"]
+    assert list(logctl.sections) == ["Records", "Shards", "Stores", "Cluster", "Looking"]
     names = [name for rows in logctl.sections.values() for name in rows]
     assert len(names) == len(set(names))
 
@@ -68,6 +69,23 @@ def test_a_program_is_a_module_too(module: str) -> None:
 def first_line(command: click.Command) -> str:
     assert command.help is not None
     return command.help.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("strores", "Did you mean `logctl stores`, or `logctl store`"),
+        ("drain store-1", "Did you mean `logctl stores drain`, or `logctl services drain`?"),
+        ("stores dran store-1", "drain"),
+        ("stores drain --resaon x store-1", "--reason"),
+        ("--endpoint h:1 stores", "--endpoints"),
+        ("zzzzzzzz", "See `logctl --help`."),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(words: str, meant: str) -> None:
+    said = CliRunner().invoke(logctl, words.split(), prog_name="logctl")
+    assert said.exit_code == 2
+    assert meant in said.output
 
 
 def test_a_name_that_is_no_command() -> None:

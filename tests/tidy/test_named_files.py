@@ -11,7 +11,7 @@ from tests.tidy.source_tree import ROOT, relative
 HISTORY = {"CHANGELOG.md"}
 """Documents that also speak of files that are gone."""
 
-MADE = {"certs/stores/NAME/"}
+MADE = {"certs/stores/NAME/", "dist/"}
 """Files that a user's own commands make."""
 
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.py|\.sh|/))`")

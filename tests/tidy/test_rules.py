@@ -51,5 +51,10 @@ def test_file_calls_are_found() -> None:
     assert source_tree.file_calls(source) == ["2: open()", "3: os.unlink()"]
 
 
+def test_bare_tasks_are_found() -> None:
+    source = "loop.create_task(x)\nasyncio.ensure_future(x)\ngroup.create_task(x)\nbegin_task(x)\n"
+    assert source_tree.bare_tasks(source) == ["1: create_task", "2: ensure_future"]
+
+
 def test_code_evaluation_is_found() -> None:
     assert source_tree.code_evaluation("eval('1')\nre.compile('x')\n") == ["1: eval()"]

@@ -89,6 +89,16 @@ def test_one_file_of_logdb_calls_the_file_system() -> None:
     assert len(callers) == 1, callers
 
 
+def test_the_end_of_every_task_is_noticed() -> None:
+    """INV-CLIENT-TASK, INV-TASK-END. A command awaits what it begins."""
+    folders = [
+        "client",
+        *(f"logservice/{name}" for name in ("server", "nodehost", "archive", "mirror")),
+    ]
+    files = [path for path in python_files(*folders) if path.name != "background.py"]
+    assert violations(files, source_tree.bare_tasks) == []
+
+
 @pytest.mark.parametrize("folder", ["raft", "rsm", "hakeeper"])
 def test_pure_layers_call_no_file_system(folder: str) -> None:
     assert violations(python_files(f"logservice/{folder}"), source_tree.file_calls) == []

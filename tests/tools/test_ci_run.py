@@ -59,7 +59,9 @@ def test_every_lane_speaks_in_one_piece_and_the_last_line_counts_the_tests(tree:
     assert code == 0, said
     assert "=== test: make test\nfirst\nlast\ntest          ok " in said
     assert re.search(
-        r"^=== sim: make sim SEEDS=\d+\nmade sim\nsim           ok ", said, re.MULTILINE
+        r"^=== sim: make sim SEEDS=\d+ SIM_FLAGS=--seconds \d+\nmade sim\nsim           ok ",
+        said,
+        re.MULTILINE,
     )
     lanes = {line.split()[0] for line in said.partition("=== lanes\n")[2].splitlines()}
     assert lanes >= {"setup", "test", "lint", "sim", "crash", "java", "docker", "chaos", "total"}

@@ -22,7 +22,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "raft": {"tick_ms": 20},
     "hakeeper": {"heartbeat_interval_s": 0.5, "store_timeout_s": 300},
 }
-SIZES = ((400, 800), (1000, 800), (1600, 1000))
+SIZES = ((400, 800), (1280, 800), (1920, 1000))
 
 
 def page(cluster: LocalCluster, store: str = "store-1") -> str:

@@ -39,7 +39,7 @@ VIEWS = {
     "writers": ("#/writers", "#claims tbody tr"),
     "sessions": ("#/sessions", "#claims tbody tr"),
     "grants": ("#/grants", "#grants .alarm"),
-    "records": ("#/records/3", "#records .alarm"),
+    "records": ("#/records/3", "#records .record"),
     "runbook": ("#/runbook/drain.md", "#runbook pre"),
     "store": ("#/store/store-1", "#store-parts table"),
     "shard": ("#/shard/3", "#shard-parts table"),
@@ -293,13 +293,24 @@ def test_a_silent_store_is_told(browser: Chromium, cluster: LocalCluster) -> Non
     picture(browser, "store-silent")
 
 
-def test_records_and_grants_are_not_shown_in_plaintext(
+def test_in_plaintext_records_are_shown_and_no_access_list(
     browser: Chromium, cluster: LocalCluster
 ) -> None:
-    for address in ("#/records/3", "#/grants"):
-        at(browser, cluster, address, f"{address[1:].split('/')[1].join(['#', ''])} .alarm")
-        assert "speaks plaintext" in text(browser, "main")
-        assert browser.run("document.querySelectorAll('.record').length") == 0
+    at(browser, cluster, "#/records/3", "#records .record")
+    assert "Read as anonymous" in text(browser, "#records")
+    assert "x" * 100 in text(browser, "#records .record pre")
+    at(browser, cluster, "#/grants", "#grants .alarm")
+    assert "speaks plaintext" in text(browser, "main")
+
+
+def test_a_single_point_is_drawn_as_a_point(browser: Chromium, cluster: LocalCluster) -> None:
+    at(browser, cluster, "#/history", "#history-charts .chart")
+    alone = tuple(2.0 if number == 7 else float("nan") for number in range(POINTS))
+    forge(browser, "history", series("store-1", append_p99_s=alone))
+    click(browser, "#history-spans button[data-span=day]")
+    chart = "[...document.querySelectorAll('#history-charts .chart')][3]"
+    browser.wait(f"{chart}.querySelectorAll('circle.dot').length === 3")
+    assert browser.run(f"{chart}.querySelector('circle').getBBox().width") >= 5
 
 
 def shown_value(data: bytes, size: int | None = None) -> Shown:
@@ -335,8 +346,8 @@ def some_records() -> RecordsPage:
 
 
 def test_records_as_text_and_bytes(browser: Chromium, cluster: LocalCluster) -> None:
-    """The cluster here speaks plaintext and shows none: the test forges the answers."""
-    at(browser, cluster, "#/records/3", "#records .alarm")
+    """Of every kind: the test forges the answers."""
+    at(browser, cluster, "#/records/3", "#records .record")
     forge(browser, "records", some_records())
     browser.run(
         "window.asked = []; const fetched = window.fetch; window.fetch = (path, ...rest) =>"
@@ -410,7 +421,7 @@ def test_grants_and_their_state(browser: Chromium, cluster: LocalCluster) -> Non
 def test_a_token_goes_with_each_question_and_stays_nowhere(
     browser: Chromium, cluster: LocalCluster
 ) -> None:
-    at(browser, cluster, "#/records/3", "#records .alarm")
+    at(browser, cluster, "#/records/3", "#records .record")
     refusal = '{"error": "nobody", "reason": "UNAUTHENTICATED", "metadata": {"who": "nobody"}}'
     browser.run(
         "window.shown = []; const fetched = window.fetch; window.fetch = (path, options) => {"
@@ -425,3 +436,11 @@ def test_a_token_goes_with_each_question_and_stays_nowhere(
     browser.wait("window.shown.includes('Bearer a.b.c')")
     assert browser.run("localStorage.length + sessionStorage.length + document.cookie.length") == 0
     assert "a.b.c" not in browser.run("document.documentElement.outerHTML + location.href")
+
+
+def test_a_truncated_lsn_leads_to_the_first_record_that_is_left(
+    browser: Chromium, cluster: LocalCluster
+) -> None:
+    at(browser, cluster, "#/records/3?lsn=1", "#records .alarm a")
+    click(browser, "#records .alarm a")
+    browser.wait("document.querySelector('#records .record b')?.textContent === '11'")

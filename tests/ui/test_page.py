@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from urllib.parse import urlsplit
 
 import pytest
@@ -38,6 +39,9 @@ from tests.ui.looking import (
 )
 from tools.chromium import Chromium
 
+HEIGHTS_MAX = {400: 4200, 1280: 3600, 1920: 3000}
+"""How long the overview is at most, of three stores and 60 logs: a telephone's was 5 700."""
+
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
@@ -52,11 +56,87 @@ def test_the_page_fits_its_window(
     browser.wait("document.querySelectorAll('.card .good').length === 3")
     picture(browser, f"{width}-{'dark' if dark else 'light'}")
     assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run("document.documentElement.scrollHeight") <= HEIGHTS_MAX[width]
     browser.wait("document.querySelector('#stores-count').textContent === '3'")
     ground = browser.run("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in ground.strip("rgb()").split(","))
     assert (brightness < 200) == dark
     assert browser.console == complaints
+
+
+def test_the_head_names_the_product_and_its_version(
+    browser: Chromium, cluster: LocalCluster
+) -> None:
+    browser.show(page(cluster), 1280, 800)
+    browser.wait("document.querySelector('#version').textContent !== ''")
+    version = importlib.metadata.version("logservice")
+    assert text(browser, "header h1").split() == ["logservice", version]
+    assert text(browser, "#cluster") == cluster.cluster_id
+
+
+def test_tabs_that_do_not_fit_say_so(browser: Chromium, cluster: LocalCluster) -> None:
+    def ends() -> list[bool]:
+        found = browser.run(
+            "['more-left', 'more-right'].map((one) => document.querySelector('#views')"
+            ".classList.contains(one))"
+        )
+        assert isinstance(found, list)
+        return found
+
+    browser.call("Page.navigate", url="about:blank")
+    browser.show(page(cluster), 400, 800, mobile=True)
+    browser.wait("document.querySelector('#views.more-right') !== null")
+    assert ends() == [False, True]
+    sign = "getComputedStyle(document.querySelector('#views'), '::after')"
+    assert browser.run(f"{sign}.content") == '"\u203a"'
+    browser.run("document.querySelector('#views').scrollLeft = 60; 0")
+    browser.wait("document.querySelector('#views.more-left.more-right') !== null")
+    browser.run("document.querySelector('#views').scrollLeft = 9999; 0")
+    browser.wait("document.querySelector('#views.more-right') === null")
+    assert ends() == [True, False]
+    browser.show(page(cluster), 1280, 800)
+    browser.wait("document.querySelector('#views.more-left, #views.more-right') === null")
+
+
+@pytest.mark.parametrize("width", [1920, 2560])
+def test_a_wide_window_is_used(browser: Chromium, cluster: LocalCluster, width: int) -> None:
+    browser.show(page(cluster), width, 1000)
+    browser.wait("document.querySelectorAll('.card .good').length === 3")
+    box = "document.querySelector({!r}).getBoundingClientRect()"
+    for part in ("#tiles", "#stores", "#histories"):
+        last = box.format(f"{part} > :last-child")
+        assert browser.run(f"{last}.right") > 0.97 * width, part
+    shards, feed = box.format("#shards"), box.format("#feed")
+    assert browser.run(f"{feed}.left >= {shards}.right")
+    picture(browser, f"wide-{width}")
+
+
+def test_what_leads_elsewhere_looks_like_a_link(browser: Chromium, cluster: LocalCluster) -> None:
+    browser.show(page(cluster), 1280, 800)
+    browser.wait("document.querySelectorAll('main a').length > 10")
+    plain = browser.run(
+        "[...document.querySelectorAll('main a')].filter((one) =>"
+        " !getComputedStyle(one).textDecorationLine.includes('underline')"
+        " || getComputedStyle(one).color === getComputedStyle(document.body).color).length"
+    )
+    assert plain == 0
+    leads = "document.querySelector('#shards tr[data-shard=\"3\"] .name a').getAttribute('href')"
+    assert browser.run(leads) == "#/shard/3"
+
+
+def test_no_word_of_the_implementation(browser: Chromium, cluster: LocalCluster) -> None:
+    """What only an author knows is said in words, with more of them under the pointer."""
+    browser.show(page(cluster), 1280, 800)
+    browser.wait("document.querySelectorAll('.card .good').length === 3")
+    shown = text(browser, "main")
+    for word in ("loop stalls", "directory copy", "event loop", "forks behind"):
+        assert word not in shown
+    titled = browser.run(
+        "Object.fromEntries([...document.querySelectorAll('.card dt')]"
+        ".map((one) => [one.textContent, one.parentNode.title]))"
+    )
+    assert isinstance(titled, dict)
+    assert all(len(titled[word]) > 30 for word in ("pauses", "list of logs"))
 
 
 def test_it_loads_nothing_from_elsewhere(browser: Chromium, cluster: LocalCluster) -> None:
@@ -338,7 +418,6 @@ def test_what_is_clicked_is_reached_by_keyboard(browser: Chromium, cluster: Loca
     met = set()
     for _ in range(120):
         for kind in ("keyDown", "keyUp"):
-            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab")
             browser.call(
                 "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
             )
@@ -350,5 +429,5 @@ def test_each_store_says_how_old_its_directory_is(browser: Chromium, cluster: Lo
     browser.show(page(cluster), 1600, 1000)
     browser.wait(
         "[...document.querySelectorAll('.card')].every((card) =>"
-        " /directory copy\\d+ s old/.test(card.textContent))"
+        " /list of logs\\d+ s old/.test(card.textContent))"
     )

@@ -14,9 +14,28 @@ from logservice.ids import ShardId
 from logservice.owner import ANONYMOUS
 from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.monitor.port.board import Board
-from logservice.server.monitor.port.caller import CHAIN, Callers
+from logservice.server.monitor.port.caller import CHAIN, Callers, from_this_machine
 from tests.server.secured import OWNER, lay_out, papers_of, secured
 from tests.server.test_store import configured
+
+
+@pytest.mark.parametrize(
+    ("more", "here"),
+    [
+        ({}, True),
+        ({"REMOTE_ADDR": "::1", "HTTP_HOST": "[::1]:7601"}, True),
+        ({"HTTP_HOST": "localhost:7601"}, True),
+        ({"REMOTE_ADDR": "192.0.2.7"}, False),
+        ({"REMOTE_ADDR": ""}, False),
+        ({"HTTP_HOST": "rebound.example:7601"}, False),
+        ({"HTTP_HOST": ""}, False),
+        ({"HTTP_VIA": "1.1 proxy"}, False),
+        ({"HTTP_FORWARDED": ""}, False),
+    ],
+)
+def test_which_requests_come_from_this_machine(more: dict[str, str], here: bool) -> None:
+    request = {"REMOTE_ADDR": "127.0.0.1", "HTTP_HOST": "127.0.0.1:7601", **more}
+    assert from_this_machine(request) is here
 
 
 async def test_in_plaintext_everybody_may_do_everything(tmp_path: Path) -> None:

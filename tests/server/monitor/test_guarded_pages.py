@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -44,6 +46,8 @@ class Asked:
 
     def __init__(self, store: Store, directory: Path) -> None:
         self.store, self.directory = store, directory
+        self.more: dict[str, str] = {}
+        """What the environment of a request has, too, or instead."""
 
     def now(self, part: str, papers: Papers | None, **query: object) -> tuple[int, Any]:
         assert self.store._monitor is not None
@@ -55,6 +59,7 @@ class Asked:
             "HTTP_HOST": "localhost",
             "REMOTE_ADDR": "127.0.0.1",
             "REMOTE_PORT": "7",
+            **self.more,
         }
         if papers is not None:
             environ[CHAIN] = papers.certificate
@@ -153,14 +158,60 @@ async def test_nothing_for_others(asked: Asked) -> None:
         assert "rows" not in said
 
 
-async def test_in_plaintext_nothing_is_shown(tmp_path: Path) -> None:
-    """INV-ADMIN-2."""
+FROM_ELSEWHERE = [
+    {"REMOTE_ADDR": "192.0.2.7"},
+    {"REMOTE_ADDR": ""},
+    {"HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+    {"HTTP_FORWARDED": "for=127.0.0.1"},
+    {"HTTP_VIA": "1.1 proxy"},
+]
+"""What a request has that may come from another machine."""
+
+
+async def test_in_plaintext_records_are_shown_to_this_machine_and_grants_to_nobody(
+    tmp_path: Path,
+) -> None:
+    """INV-ADMIN-2: such a store lets everybody on its machine read at its client port, too."""
+    store = Store(configured(tmp_path / "data"))
+    await store.start()
+    asked = Asked(store, tmp_path)
+    try:
+        async with asyncio.timeout(60):
+            while (await asked.get("records", None, shard=1))[0] == 404:  # noqa: ASYNC110 - not ours
+                await asyncio.sleep(0.05)
+        found, said = await asked.get("records", None, shard=1)
+        assert found == 200, said
+        assert (said["who"], said["rows"]) == ("anonymous", [])
+        for more in FROM_ELSEWHERE:
+            asked.more = more
+            found, said = await asked.get("records", None, shard=1)
+            assert (found, said.get("metadata")) == (401, {"who": "plaintext"}), more
+        asked.more = {}
+        found, said = await asked.get("grants", None)
+        assert (found, said["metadata"]) == (401, {"who": "plaintext"})
+    finally:
+        await store.stop()
+
+
+async def test_what_a_proxy_passes_on_is_seen_on_a_real_connection(tmp_path: Path) -> None:
     store = Store(configured(tmp_path / "data"))
     await store.start()
     try:
-        for part in ("records", "grants"):
-            found, said = await Asked(store, tmp_path).get(part, None)
-            assert (found, said["metadata"]) == (401, {"who": "plaintext"})
+        assert store._monitor is not None
+        address = store._monitor._server.address
+
+        def get(**headers: str) -> int:
+            connection = http.client.HTTPConnection(address, timeout=60)
+            with contextlib.closing(connection):
+                connection.request("GET", "/api/v1/records?shard=1", headers=headers)
+                return connection.getresponse().status
+
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(get) != 200:  # noqa: ASYNC110 - not ours
+                await asyncio.sleep(0.05)
+        for name in ("Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"):
+            assert await asyncio.to_thread(get, **{name: "127.0.0.1"}) == 401, name
+        assert await asyncio.to_thread(get, Host="rebound.example") == 421
     finally:
         await store.stop()
 

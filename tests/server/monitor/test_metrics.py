@@ -23,6 +23,7 @@ from logservice.server.monitor.port.metrics import (
     _LOGDB,
     _SCRUB,
     cluster_families,
+    log_family,
     replica_families,
     store_families,
 )
@@ -35,6 +36,7 @@ def families() -> list[Metric]:
     found = status()
     report = build(HAKeeperAnswer(view(shard_view()), 0.0, ""), {"s1": StoreAnswer(found)}, found)
     return [
+        log_family(),
         *store_families(found),
         *replica_families(found.replicas),
         *cluster_families(report),

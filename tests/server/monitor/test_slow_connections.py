@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -65,10 +64,8 @@ def get(path: str) -> bytes:
 
 
 def healthy(address: tuple[str, int], path: str = "/healthz") -> bool:
-    began_s = time.monotonic()
     with connect(address, get(path)) as probe:
-        answer = probe.recv(1 << 16)
-    assert time.monotonic() - began_s < PROBE_S
+        answer = probe.recv(1 << 16)  # TimeoutError after PROBE_S
     return answer.startswith(b"HTTP/1.1 200")
 
 

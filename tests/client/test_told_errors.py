@@ -1,0 +1,103 @@
+"""What a person reads of an error: what is wrong and the next step, and an outcome that is true."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import grpc
+import pytest
+from logservice_client import LogClient, Outcome
+from logservice_client.failure import _by_code, answered
+from logservice_client.pacing import Deadline
+from logservice_client.routing import Router
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    Fenced,
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    StaleEpoch,
+    StaleTruncate,
+    UnknownOutcome,
+    VerbRefused,
+)
+from logservice_wire.v1 import hakeeper_pb2
+
+from tests.client.fake_server import FakeCluster
+
+
+@pytest.mark.parametrize("made", [Fenced, StaleEpoch, StaleTruncate, VerbRefused, InvalidArgument])
+def test_an_error_does_not_repeat_its_own_name(made: type[LogServiceError]) -> None:
+    error = made()
+    assert error.reason.value.lower().replace("_", " ") not in error.message.lower()
+    assert len(error.message.split()) > 5, "it says the next step"
+
+
+def test_the_next_step_of_a_writer_is_an_argument() -> None:
+    assert "takeover=True" in str(Fenced(epoch=2, holder="db-2"))
+    assert "expected_epoch=" in str(StaleEpoch(epoch=2))
+
+
+def test_a_lost_connection_is_said_in_words() -> None:
+    for mutating in (True, False):
+        told = str(_by_code(grpc.StatusCode.UNAVAILABLE, "Stream removed", mutating=mutating))
+        assert "the connection with the store was lost" in told
+        assert "Stream removed" not in told
+
+
+def test_what_changes_nothing_has_no_unknown_outcome() -> None:
+    for error in (DeadlineExceeded("late"), UnknownOutcome("lost")):
+        assert answered(error, mutating=True) is error
+        told = answered(error, mutating=False)
+        assert (told.outcome, told.message) == (Outcome.NOT_APPLIED, error.message)
+
+
+async def test_a_read_whose_time_is_over_has_no_unknown_outcome(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LogClient(cluster.endpoints) as client:
+        log = client.shard(1)
+        await log.append(b"one")
+        for store in cluster.stores:
+            store.silent = True
+        with pytest.raises(LogServiceError) as told:
+            await log.read(1, timeout=0.3)
+        assert told.value.outcome is Outcome.NOT_APPLIED
+        for store in cluster.stores:
+            store.silent = False
+
+
+async def test_a_host_that_does_not_resolve_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio, "open_connection", unknown)
+    async with LogClient("no-such-host.invalid:9700") as client:
+        with pytest.raises(NotReady, match="its host name does not resolve"):
+            await client.shard(1).status(timeout=2.0)
+
+
+async def test_no_majority_is_said_with_who_answers(cluster: FakeCluster) -> None:
+    async with LogClient(cluster.endpoints) as client:
+        router: Router = client._router
+        await router.shard_info(1, Deadline(5.0))
+        replicas = router.replicas(1)
+        assert len(replicas) == 3
+        late = DeadlineExceeded("no ack in time")
+        router.learn_leader(1, replicas[0])
+        router.learn_failure(1, replicas[0], late)
+        assert router.explained(1, late) is late, "two may answer"
+        router.learn_failure(1, replicas[1], UnknownOutcome("no answer"))
+        told = router.explained(1, late)
+        assert isinstance(told, DeadlineExceeded)
+        assert told.message == (
+            f"no majority of log 1 answers: {replicas[0]}, {replicas[1]} did not, "
+            f"{replicas[2]} may; it was led at {replicas[0]} last"
+        )
+        refused = StaleTruncate()
+        assert router.explained(1, refused) is refused
+        router.learn_answer(replicas[0])
+        assert router.explained(1, late) is late
+        router.learn_info(1, hakeeper_pb2.ShardInfo())
+        assert router.explained(1, late) is late, "nothing is known"
