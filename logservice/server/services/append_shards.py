@@ -150,7 +150,9 @@ class AppendShards:
         self._idle: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Serve the stream. Raises the LogServiceError that ends it as a whole."""
+        """Serve the stream. Raises the LogServiceError that ends it as a whole. A lane that has an
+        answer to everything ends well, whether its reader or this task hears of a cancel first.
+        """
         reader = begin_task(self._read(), awaited=True)
         self._look_idle()
         try:
@@ -159,7 +161,7 @@ class AppendShards:
         finally:
             reader.cancel()
             for lane in [*self._lanes.values()]:
-                self._forget(lane, "CANCELLED")
+                self._forget(lane, "CANCELLED" if lane.over or lane.unanswered else OK)
             if self._idle is not None:
                 self._idle.cancel()
 
