@@ -214,6 +214,7 @@ class Router:
         why = f"{', '.join(silent)} did not" + (f", {', '.join(rest)} may" if rest else "")
         led = f"; it was led at {route.led} last" if route.led else ""
         told = error_for(error.reason, f"no majority of log {shard} answers: {why}{led}")
+        told.metadata = dict(error.metadata)
         told.__cause__ = error
         return told
 

@@ -84,13 +84,14 @@ async def test_no_majority_is_said_with_who_answers(cluster: FakeCluster) -> Non
         await router.shard_info(1, Deadline(5.0))
         replicas = router.replicas(1)
         assert len(replicas) == 3
-        late = DeadlineExceeded("no ack in time")
+        late = DeadlineExceeded("no ack in time", sequence=7)
         router.learn_leader(1, replicas[0])
         router.learn_failure(1, replicas[0], late)
         assert router.explained(1, late) is late, "two may answer"
         router.learn_failure(1, replicas[1], UnknownOutcome("no answer"))
         told = router.explained(1, late)
         assert isinstance(told, DeadlineExceeded)
+        assert told.number("sequence") == 7
         assert told.message == (
             f"no majority of log 1 answers: {replicas[0]}, {replicas[1]} did not, "
             f"{replicas[2]} may; it was led at {replicas[0]} last"
