@@ -106,6 +106,16 @@ async def refused(call: Awaitable[object]) -> LogServiceError:
     return caught.value
 
 
+async def refused_append(alone: LocalCluster, identity: str) -> LogServiceError:
+    """How store-1 itself refuses an append: on a busy machine an attempt may end before that."""
+    async with client(alone, identity, "store-1") as caller, asyncio.timeout(UP_S):
+        while True:
+            error = await refused(caller.shard(1).append(b"no grant", timeout=2))
+            assert isinstance(error, LATER), error
+            if DIRECTORY in error.metadata:
+                return error
+
+
 async def test_look_ups_are_answered_and_say_how_old_that_is(alone: LocalCluster) -> None:
     first = await looked_up(alone)
     assert (first.shard_id, first.name, first.state) == (1, NAME, "open")
@@ -150,8 +160,7 @@ async def test_who_has_a_grant_may_come_again(alone: LocalCluster, timeout_s: fl
 
 async def test_who_has_none_is_not_denied_for_good(alone: LocalCluster) -> None:
     await looked_up(alone)
-    async with client(alone, "stranger", "store-1") as stranger:
-        error = await refused(stranger.shard(1).append(b"no grant", timeout=2))
+    error = await refused_append(alone, "stranger")
     assert isinstance(error, NotReady)
     assert error.metadata[DIRECTORY] == "grants"
 
@@ -159,8 +168,7 @@ async def test_who_has_none_is_not_denied_for_good(alone: LocalCluster) -> None:
 async def test_who_was_shut_out_stays_out(alone: LocalCluster) -> None:
     """The denial outlived the power cut. It may be gone by now, so it is not said for good."""
     await looked_up(alone)
-    async with client(alone, "barred", "store-1") as barred:
-        error = await refused(barred.shard(1).append(b"denied", timeout=2))
+    error = await refused_append(alone, "barred")
     assert isinstance(error, NotReady)
     assert error.metadata[DIRECTORY] == "grants"
 
