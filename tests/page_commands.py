@@ -20,7 +20,9 @@ NOT_RUN: Final = "# Not run by the tests: "
 SENTENCE: Final = "sentence"
 _FENCE: Final = re.compile(r"^( *)```(\S*)")
 _TYPED: Final = re.compile(
-    r"^ *(logctl|logservice|make|pip|docker|kubectl|git|python3?|systemctl|curl) ", re.MULTILINE
+    r"^ *(logctl|logservice|logservice-(?:replay|table)|tool|spark-submit|pg_basebackup|make|pip"
+    r"|docker|kubectl|git|python3?|systemctl|curl) ",
+    re.MULTILINE,
 )
 _PROGRAM: Final = re.compile(
     r"(?:^|[;&|(!]|\$ |\b(?:do|then|else|until|while|if|time|exec)\b) *(?:\w+=\S+ +)*"

@@ -1,4 +1,4 @@
-"""Lines of a program: nothing waits for their reader, and what it missed is said."""
+"""Lines of a program: nothing waits for their reader, and what it missed is said (INV-OUTPUT-1)."""
 
 from __future__ import annotations
 

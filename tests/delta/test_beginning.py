@@ -87,6 +87,7 @@ def test_a_beginning_that_is_none(begin: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_inv_table_5_a_table_is_made_by_its_first_commit(tmp_path: Path) -> None:
+    """INV-TABLE-5."""
     uri = str(tmp_path / "t")
     table = LogTable.open(uri, NAME, LINEAGE)
     table.begin_at(4)

@@ -137,6 +137,15 @@ def test_panels_do_not_overlap() -> None:
         taken |= cells
 
 
+def test_the_host_publishes_no_port_to_others() -> None:
+    """The admin port asks nobody who they are: other machines do not reach it by the compose file."""
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    published = {name: one["ports"] for name, one in services.items() if "ports" in one}
+    assert published.keys() >= {"store-1", "store-2", "store-3"}
+    for ports in published.values():
+        assert all(port.startswith("127.0.0.1:") for port in ports), ports
+
+
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     """The compose file mounts the files where the provisioning looks for them."""
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]

@@ -25,13 +25,19 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations"
 PAGES = sorted(
     [
-        ROOT / "README.md",
+        *ROOT.glob("*.md"),
         ROOT / "client" / "README.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "examples").rglob("*.md"),
     ]
 )
-COMMANDS = [(page, one) for page in PAGES if page.name != "commands.md" for one in commands(page)]
+# The changelog names commands as they were, too.
+COMMANDS = [
+    (page, one)
+    for page in PAGES
+    if page.name not in ("commands.md", "CHANGELOG.md")
+    for one in commands(page)
+]
 
 
 def place(page: Path, line: int) -> str:
