@@ -26,7 +26,7 @@ from logservice_wire.rpcs import FOLLOW
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.caller import Caller
-from logservice_client.failure import may_repeat, typed_failures
+from logservice_client.failure import answered, may_repeat, typed_failures
 from logservice_client.lag import Standing
 from logservice_client.lineage import KnownLineage
 from logservice_client.pacing import Backoff, Deadline
@@ -104,10 +104,11 @@ class Following:
                 if address:
                     self._caller.router.learn_failure(wanted.shard_id, address, error)
                 pause_s = self._backoff.next_s(error)
-                if not may_repeat(error, mutating=False, idempotent=True) or (
-                    deadline.remaining_s() <= pause_s
-                ):
-                    raise
+                late = deadline.remaining_s() <= pause_s
+                if late or not may_repeat(error, mutating=False, idempotent=True):
+                    shard = wanted.shard_id
+                    told = self._caller.router.explained(shard, error) if late else error
+                    raise answered(told, mutating=False) from error
                 self._outage.failed(error)
                 self._caller.reporter.retried(wanted.shard_id, FOLLOW.name, address, error, pause_s)
             with self._caller.life.under_way():

@@ -20,7 +20,7 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice_client.arguments import message, seconds
 from logservice_client.bounds import TIMEOUT_DEFAULT_S, WATCH_SILENCE_S
 from logservice_client.caller import Caller
-from logservice_client.failure import may_repeat, typed_failures
+from logservice_client.failure import answered, may_repeat, typed_failures
 from logservice_client.pacing import Backoff, Deadline
 
 
@@ -55,7 +55,7 @@ async def watch_events(
             if not may_repeat(error, mutating=False, idempotent=True) or (
                 deadline.remaining_s() <= pause_s
             ):
-                raise
+                raise answered(error, mutating=False) from error
             caller.reporter.retried(None, WATCH_EVENTS.name, address, error, pause_s)
         with caller.life.under_way():
             await asyncio.sleep(pause_s)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator
 
 import grpc
 import pytest
-from logservice_client import LogClient, Outcome
+from logservice_client import LogClient, Outcome, watching
 from logservice_client.failure import _by_code, answered
+from logservice_client.following import Following
 from logservice_client.pacing import Deadline
 from logservice_client.routing import Router
 from logservice_wire.errors import (
@@ -66,6 +68,23 @@ async def test_a_read_whose_time_is_over_has_no_unknown_outcome(
         assert told.value.outcome is Outcome.NOT_APPLIED
         for store in cluster.stores:
             store.silent = False
+
+
+async def test_a_follow_and_a_watch_have_no_unknown_outcome(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> AsyncGenerator[None]:
+        raise UnknownOutcome("a code that means nothing here", broken="DATA_LOSS")
+        yield
+
+    monkeypatch.setattr(Following, "_responses", broken)
+    monkeypatch.setattr(watching, "_responses", broken)
+    async with LogClient(cluster.endpoints) as client:
+        for answers in (client.shard(1).follow(1), client.hakeeper.watch_events()):
+            with pytest.raises(NotReady, match="means nothing here") as told:
+                async for _ in answers:
+                    pass
+            assert told.value.outcome is Outcome.NOT_APPLIED
 
 
 async def test_a_host_that_does_not_resolve_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
