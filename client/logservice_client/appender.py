@@ -513,7 +513,9 @@ class Appender:
                 else:
                     self._refuse(batch, last)
                     return
-        if self._stream is None and not any(batch.futures for batch in self._unsettled):
+        unsettled = self._unsettled
+        # A session whose blocks are all acked goes on: between two streams there are no others.
+        if unsettled and self._stream is None and not any(batch.futures for batch in unsettled):
             self._forget_unsettled()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import logservice_client.appender as appender_module
 import logservice_client.pacing as pacing_module
@@ -218,6 +219,31 @@ async def test_the_stream_moves_to_the_leader_under_load(
             cluster.leader = leader
             await a_new_stream(cluster.stores[leader])
         arrived.set()
+    assert cluster.logs[1].sessions_opened == 1
+
+
+async def test_a_look_between_two_streams_keeps_the_session(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of which every block was acked was given up, if the timer looked just then."""
+    shard = client.shard(1)
+    await shard.append(b"a")
+    appender, router = shard._appender, client._router
+    picked, go_on = router.pick, asyncio.Event()
+
+    async def later(*words: Any, **more: Any) -> str:
+        await go_on.wait()
+        return await picked(*words, **more)
+
+    monkeypatch.setattr(router, "pick", later)
+    stream = appender._stream
+    assert stream is not None
+    stream.break_off("the test ends it")
+    waiting = asyncio.create_task(shard.append(b"b"))
+    await eventually(lambda: appender._stream is None and appender.queue.pending)
+    appender._look()
+    go_on.set()
+    assert await waiting == 2
     assert cluster.logs[1].sessions_opened == 1
 
 
