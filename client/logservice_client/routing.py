@@ -351,11 +351,12 @@ async def _race(
     """The first success of `attempt` over `candidates`, started one by one.
 
     The next starts after `CONNECT_STAGGER_S`, or at once when one has failed. Losers are cancelled.
-    Raises the last failure, HandshakeFailed before others, or NotReady when `deadline` passes
-    first. Attempts that end in the same moment as the one that counts have failures that nobody
-    asks for.
+    Raises the last failure, HandshakeFailed before others, or NotReady with their names when
+    `deadline` passes first. Attempts that end in the same moment as the one that counts have
+    failures that nobody asks for.
     """
     waiting = list(candidates)
+    asked = ", ".join(waiting)
     running: set[asyncio.Task[ValueT]] = set()
     failure: LogServiceError = NotReady("no address to try")
     try:
@@ -367,7 +368,7 @@ async def _race(
             remaining_s = deadline.remaining_s()
             if remaining_s <= 0:
                 why = failure.metadata.get("why", "")
-                raise NotReady("no store answered in time", why=why) from failure
+                raise NotReady(f"no store answered in time: {asked}", why=why) from failure
             pause_s = min(CONNECT_STAGGER_S, remaining_s) if waiting else remaining_s
             done, running = await asyncio.wait(
                 running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
