@@ -316,7 +316,7 @@ async def test_g10_a_log_serves_nothing_until_it_is_verified(
     status = await other.status()
     assert (status.restoring.base_lsn, status.restoring.end_lsn) == (11, 221)
     calls: list[Any] = [
-        other.append(b"x", timeout=2),
+        other.append(b"x", timeout=30),
         other.read(1),
         other.read(1, stale=True),
         other.digest(1, 2, patience=1),

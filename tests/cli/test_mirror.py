@@ -214,7 +214,7 @@ def test_it_follows_while_leaders_die_and_clusters_are_away(two: Two) -> None:
                 made = there.hakeeper.resolve_shard("stock").shard_id
                 assert there.shard(made).read(1).records() == [b"one"] * 10
                 with pytest.raises(ShardRestoring):
-                    there.shard(made).append(b"no", timeout=1)
+                    there.shard(made).append(b"no", timeout=30)
                 lost = there.shard(made).status().position.leader_store
             two.second.kill(lost)
             also = log.status().position.leader_store

@@ -120,7 +120,7 @@ async def test_a_mirror_is_the_same_is_read_and_follows(
     assert await hold_of(log) == 228, "without an expiry, where the copy goes on"
     assert (await log.status()).holds[0].ttl_s == 0
     with pytest.raises(ShardRestoring):
-        await copy.append(b"of somebody else", timeout=1)
+        await copy.append(b"of somebody else", timeout=30)
     monkeypatch.setattr(bounds, "MIRROR_LOOK_S", 600.0)
     waiting = asyncio.ensure_future(mirror.wait())
     await asyncio.sleep(0.05)

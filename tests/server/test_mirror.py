@@ -178,7 +178,7 @@ async def test_every_replica_has_the_same(served: Served, client: LogClient) -> 
 async def test_a_mirror_is_not_changed(served: Served, client: LogClient) -> None:
     log = await mirrored(served, client)
     calls: list[Awaitable[Any]] = [
-        log.append(b"x", timeout=2),
+        log.append(b"x", timeout=30),
         log.truncate(12),
         log.acquire_writer("db", takeover=True, override=True),
         log.release_writer(epoch=FLOOR + 1, override=True),
