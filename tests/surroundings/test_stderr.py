@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from logservice_client import SyncLogClient
+from logservice_client import ShardNotFound, SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.local_stores import started_cluster
@@ -93,9 +93,19 @@ def store(folder: Path, output: Output) -> Iterator[tuple[LocalCluster, subproce
         yield cluster, process
 
 
+def made(client: SyncLogClient) -> bool:
+    """Whether there is log 1."""
+    try:
+        client.hakeeper.shard_info(1, timeout=END_S)
+    except ShardNotFound:
+        return False
+    return True
+
+
 def append(cluster: LocalCluster, count: int) -> None:
-    """So many acked appends."""
+    """So many acked appends, once HAKeeper has made the log."""
     with SyncLogClient(cluster.endpoints(), tls=cluster.client_tls()) as client:
+        wait_until(lambda: made(client), END_S)
         for number in range(count):
             client.shard(1).append(b"%d" % number, timeout=END_S)
 
