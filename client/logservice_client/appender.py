@@ -514,7 +514,7 @@ class Appender:
                     self._refuse(batch, last)
                     return
         unsettled = self._unsettled
-        # A session whose blocks are all acked goes on: between two streams there are no others.
+        # Without unacked blocks the session is kept: the worker may be between two streams.
         if unsettled and self._stream is None and not any(batch.futures for batch in unsettled):
             self._forget_unsettled()
 

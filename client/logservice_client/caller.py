@@ -127,7 +127,9 @@ class Caller:
                 ):
                     if shard is not None and deadline.remaining_s() <= pause_s:
                         error = self.router.explained(shard, error)
-                    raise answered(_honest(error, unknown), mutating=rpc.mutates) from error
+                    ended = answered(_honest(error, unknown), mutating=rpc.mutates)
+                    # An error that is raised from itself hides the failure of gRPC beneath it.
+                    raise ended from ended.__cause__
                 self.reporter.retried(shard, rpc.name, address, error, pause_s)
             await asyncio.sleep(pause_s)
 
@@ -165,6 +167,7 @@ def _honest(error: LogServiceError, unknown: LogServiceError | None) -> LogServi
     if error.reason in REPEATABLE:
         honest: LogServiceError = UnknownOutcome(error.message)
         honest.metadata = dict(error.metadata)
+        honest.__cause__ = error
         return honest
     error.metadata = {**error.metadata, AFTER_UNKNOWN: "true"}
     return error

@@ -106,9 +106,10 @@ class Following:
                 pause_s = self._backoff.next_s(error)
                 late = deadline.remaining_s() <= pause_s
                 if late or not may_repeat(error, mutating=False, idempotent=True):
-                    shard = wanted.shard_id
-                    told = self._caller.router.explained(shard, error) if late else error
-                    raise answered(told, mutating=False) from error
+                    if late:
+                        error = self._caller.router.explained(wanted.shard_id, error)
+                    ended = answered(error, mutating=False)
+                    raise ended from ended.__cause__
                 self._outage.failed(error)
                 self._caller.reporter.retried(wanted.shard_id, FOLLOW.name, address, error, pause_s)
             with self._caller.life.under_way():

@@ -346,17 +346,16 @@ def _is_in(zone: str, wanted: str) -> bool:
 
 
 async def _race(
-    attempt: Callable[[str], Awaitable[ValueT]], candidates: Iterable[str], deadline: Deadline
+    attempt: Callable[[str], Awaitable[ValueT]], candidates: Sequence[str], deadline: Deadline
 ) -> ValueT:
     """The first success of `attempt` over `candidates`, started one by one.
 
     The next starts after `CONNECT_STAGGER_S`, or at once when one has failed. Losers are cancelled.
-    Raises the last failure, HandshakeFailed before others, or NotReady with their names when
-    `deadline` passes first. Attempts that end in the same moment as the one that counts have
-    failures that nobody asks for.
+    Raises the last failure, HandshakeFailed before others, or NotReady with the candidates' names
+    when `deadline` passes first. Attempts that end in the same moment as the one that counts have
+    failures that are not looked at.
     """
     waiting = list(candidates)
-    asked = ", ".join(waiting)
     running: set[asyncio.Task[ValueT]] = set()
     failure: LogServiceError = NotReady("no address to try")
     try:
@@ -368,7 +367,8 @@ async def _race(
             remaining_s = deadline.remaining_s()
             if remaining_s <= 0:
                 why = failure.metadata.get("why", "")
-                raise NotReady(f"no store answered in time: {asked}", why=why) from failure
+                late = f"no store answered in time: {', '.join(candidates)}"
+                raise NotReady(late, why=why) from failure
             pause_s = min(CONNECT_STAGGER_S, remaining_s) if waiting else remaining_s
             done, running = await asyncio.wait(
                 running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED

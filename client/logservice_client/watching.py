@@ -55,7 +55,8 @@ async def watch_events(
             if not may_repeat(error, mutating=False, idempotent=True) or (
                 deadline.remaining_s() <= pause_s
             ):
-                raise answered(error, mutating=False) from error
+                ended = answered(error, mutating=False)
+                raise ended from ended.__cause__
             caller.reporter.retried(None, WATCH_EVENTS.name, address, error, pause_s)
         with caller.life.under_way():
             await asyncio.sleep(pause_s)

@@ -21,6 +21,7 @@ from logservice_wire.errors import (
     NotReady,
     StaleEpoch,
     StaleTruncate,
+    Truncated,
     UnknownOutcome,
     VerbRefused,
 )
@@ -85,6 +86,18 @@ async def test_a_follow_and_a_watch_have_no_unknown_outcome(
                 async for _ in answers:
                     pass
             assert told.value.outcome is Outcome.NOT_APPLIED
+
+
+async def test_an_error_of_a_store_keeps_its_cause(cluster: FakeCluster) -> None:
+    """The failure of gRPC, which a traceback shows; an error that caused itself would hide it."""
+    async with LogClient(cluster.endpoints) as client:
+        log = client.shard(1)
+        await log.append(b"one")
+        await log.truncate(1)
+        for call in (log.read(1), anext(log.follow(1))):
+            with pytest.raises(Truncated) as caught:
+                await call
+            assert isinstance(caught.value.__cause__, grpc.aio.AioRpcError)
 
 
 async def test_a_host_that_does_not_resolve_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
