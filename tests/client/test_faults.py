@@ -267,6 +267,7 @@ async def test_the_stream_comes_back_to_a_leader_that_failed_for_a_moment(
             async with asyncio.timeout(60):
                 while streams.count("AppendShards") == opened:
                     await shard.append(b"b")
+            assert not cluster.faults, "the stream came back after it was broken"
 
 
 async def test_without_hakeeper_the_endpoints_do(cluster: FakeCluster) -> None:

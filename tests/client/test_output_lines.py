@@ -84,6 +84,7 @@ def test_a_reader_that_has_left_stops_nobody(pipe: tuple[int, int]) -> None:
     with OutputLines(pipe[1]) as output:
         for number in range(10):
             output.say(str(number))
+    assert not output._thread.is_alive()
 
 
 def test_a_descriptor_that_does_not_block_loses_nothing(pipe: tuple[int, int]) -> None:

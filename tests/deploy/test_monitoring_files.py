@@ -138,7 +138,7 @@ def test_panels_do_not_overlap() -> None:
 
 
 def test_the_host_publishes_no_port_to_others() -> None:
-    """The admin port asks nobody who they are, so other machines do not reach it."""
+    """The admin port needs no identity by default, so no other machine may reach it."""
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
     published = {name: one["ports"] for name, one in services.items() if "ports" in one}
     assert published.keys() >= {"store-1", "store-2", "store-3"}

@@ -85,15 +85,7 @@ def running(command: list[str], output: Output) -> Iterator[subprocess.Popen[byt
         process.wait()
 
 
-@contextlib.contextmanager
-def store(folder: Path, output: Output) -> Iterator[tuple[LocalCluster, subprocess.Popen[bytes]]]:
-    """A cluster of one store that writes there."""
-    cluster = LocalCluster.create(folder, stores=1, settings=DEBUG, tls=True)
-    with running(cluster.process("store-1").command, output) as process:
-        yield cluster, process
-
-
-def made(client: SyncLogClient) -> bool:
+def has_log(client: SyncLogClient) -> bool:
     """Whether there is log 1."""
     try:
         client.hakeeper.shard_info(1, timeout=END_S)
@@ -102,10 +94,19 @@ def made(client: SyncLogClient) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def store(folder: Path, output: Output) -> Iterator[tuple[LocalCluster, subprocess.Popen[bytes]]]:
+    """A cluster of one store that writes there, once it has log 1."""
+    cluster = LocalCluster.create(folder, stores=1, settings=DEBUG, tls=True)
+    with running(cluster.process("store-1").command, output) as process:
+        with SyncLogClient(cluster.endpoints(), tls=cluster.client_tls()) as client:
+            wait_until(lambda: has_log(client), END_S)
+        yield cluster, process
+
+
 def append(cluster: LocalCluster, count: int) -> None:
-    """So many acked appends, once HAKeeper has made the log."""
+    """So many acked appends."""
     with SyncLogClient(cluster.endpoints(), tls=cluster.client_tls()) as client:
-        wait_until(lambda: made(client), END_S)
         for number in range(count):
             client.shard(1).append(b"%d" % number, timeout=END_S)
 
